@@ -1,0 +1,2 @@
+//! The command `unwind`.
+fn main() {}
