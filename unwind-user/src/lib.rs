@@ -1,1 +1,3 @@
 //! User half of unwind.
+pub mod sys;
+pub mod bpf;
