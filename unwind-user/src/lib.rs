@@ -1,3 +1,7 @@
-//! User half of unwind.
-pub mod sys;
+//! User half of unwind: turns what the kernel half captured into profiles.
+
+pub mod memory;
+pub mod layout;
+pub mod profile;
 pub mod bpf;
+pub mod sys;

@@ -1,0 +1,89 @@
+//! The only way to see a target's bytes.
+//!
+//! Whatever is read here is hostile input: callers bound every length and count they take from it.
+
+mod ranges;
+
+pub use ranges::Ranges;
+
+use std::fmt;
+
+/// An address in the target. A number, never a pointer of ours.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Addr(pub u64);
+
+impl Addr {
+    /// The null pointer.
+    pub const NULL: Self = Self(0);
+
+    /// The address `offset` bytes on; wraps, since the sum is only ever read, checked.
+    #[must_use]
+    pub const fn add(self, offset: u64) -> Self {
+        Self(self.0.wrapping_add(offset))
+    }
+
+    /// Whether this is the null pointer.
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Debug for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// The bytes asked for are not there: unmapped, not captured, or the process is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {len} bytes at {addr:?} in the target")]
+pub struct Fault {
+    /// First byte asked for.
+    pub addr: Addr,
+    /// Bytes asked for.
+    pub len: usize,
+}
+
+/// A view of a target's memory.
+pub trait Memory {
+    /// Fills `buf` with the bytes at `addr`, all or nothing. Never blocks on the target.
+    ///
+    /// # Errors
+    /// [`Fault`] when any of the bytes is not there.
+    fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault>;
+
+    /// The `u64` at `addr`.
+    ///
+    /// # Errors
+    /// [`Fault`] as for [`Memory::read`].
+    fn u64(&self, addr: Addr) -> Result<u64, Fault> {
+        let mut buf = [0; 8];
+        self.read(addr, &mut buf)?;
+        Ok(u64::from_le_bytes(buf))
+    }
+
+    /// The `u32` at `addr`.
+    ///
+    /// # Errors
+    /// [`Fault`] as for [`Memory::read`].
+    fn u32(&self, addr: Addr) -> Result<u32, Fault> {
+        let mut buf = [0; 4];
+        self.read(addr, &mut buf)?;
+        Ok(u32::from_le_bytes(buf))
+    }
+
+    /// The pointer at `addr`.
+    ///
+    /// # Errors
+    /// [`Fault`] as for [`Memory::read`].
+    fn addr(&self, addr: Addr) -> Result<Addr, Fault> {
+        self.u64(addr).map(Addr)
+    }
+}
+
+impl<M: Memory + ?Sized> Memory for &M {
+    fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault> {
+        (**self).read(addr, buf)
+    }
+}
