@@ -5,8 +5,12 @@
 //! (`_Py_DebugOffsets`, `Include/internal/pycore_debug_offsets.h`); for 3.11 and 3.12 from tables.
 //! Offsets and sizes are in bytes.
 
+mod error;
+mod tables;
 mod version;
 
+pub use error::LayoutError;
+pub use tables::{table, v3_11, v3_12};
 pub use version::Version;
 
 use serde::{Deserialize, Serialize};

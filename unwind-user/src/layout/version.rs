@@ -15,6 +15,12 @@ impl Version {
         ((self.0 >> 24) as u8, (self.0 >> 16) as u8)
     }
 
+    /// Whether this is an alpha or a beta: fields may still move until the first candidate.
+    #[must_use]
+    pub const fn is_unsettled(self) -> bool {
+        self.0 & 0xf0 < 0xc0
+    }
+
     /// Whether this is a final release: alphas, betas and candidates move fields.
     #[must_use]
     pub const fn is_final(self) -> bool {
