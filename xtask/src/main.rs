@@ -1,13 +1,21 @@
 //! The project's commands: `cargo xtask --help`.
 
+mod audit;
 mod ebpf;
+mod run;
+mod setup;
 mod shell;
+mod test;
+mod tidy;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Commands of the unwind project.
+/// Commands of the unwind project
+///
+/// `cargo xtask run --pid PID` profiles a Python process; `cargo xtask test` runs every test.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -17,6 +25,38 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Build the profiler in release mode and run it
+    ///
+    /// All arguments are those of `unwind run`: `cargo xtask run --pid 4711 -o profile.svg`,
+    /// `cargo xtask run -- python3 script.py`; `cargo xtask run -- --help` lists them. Signals and
+    /// the exit code are the profiler's. It needs root or the capabilities that it names.
+    Run {
+        /// Options of `unwind run`
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "OPTIONS"
+        )]
+        args: Vec<OsString>,
+    },
+
+    /// Run the tests on every interpreter found, and print a table of the results
+    ///
+    /// Interpreters: pyenv's, those on PATH, and, as root where debootstrap is or can be installed,
+    /// 3.13, 3.14 and 3.15 in a Debian sid rootfs, made once in ~/.cache/unwind/sid (370 MB; remove
+    /// it to have it made anew). Suites: `unit`, and each [[test]] of the package in tests/. The
+    /// last line is `N passed, N failed, N skipped`; the exit code is 1 if anything failed.
+    ///
+    /// Examples: `cargo xtask test --only unit`, `cargo xtask test --only truth --python 3.12`.
+    Test(test::Options),
+
+    /// Install what is needed to rebuild the BPF object
+    ///
+    /// Only for those who change unwind-ebpf: the built object is committed. With rustup, a nightly
+    /// with rust-src and the released bpf-linker; where that cannot be had, Debian's packages (needs
+    /// root) and a bpf-linker built against its LLVM into ~/.cache/unwind. What is there is kept.
+    SetupEbpf,
+
     /// Build the BPF object that unwind-user embeds, or check the committed one
     ///
     /// Compiles unwind-ebpf for bpfel-unknown-none and writes the object, with BTF and without
@@ -32,12 +72,28 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+
+    /// Check rules that the compiler cannot
+    ///
+    /// Length of files, unsafe code and comparisons of Python versions outside the files meant for
+    /// them, paths of one machine, white space at line ends; in all files that git tracks or would.
+    Tidy,
+
+    /// Check licences, sources and duplicates of the dependencies
+    ///
+    /// Reads `cargo metadata` only. Known vulnerabilities are not looked up.
+    Audit,
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match &Cli::parse().command {
+        Command::Run { args } => run::run(args),
+        Command::Test(options) => test::test(options),
+        Command::SetupEbpf => setup::setup(),
         Command::BuildEbpf { check: false } => ebpf::build(),
         Command::BuildEbpf { check: true } => ebpf::check(),
+        Command::Tidy => tidy::tidy(),
+        Command::Audit => audit::audit(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,45 @@
+//! `run`: build the profiler in release mode and become it.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+
+/// Builds `unwind` and executes `unwind run ARGS…` in place of this process, so that signals and
+/// the exit code are the profiler's. Returns only on failure.
+pub(crate) fn run(args: &[OsString]) -> Result<()> {
+    let root = shell::root();
+    let build = ["build", "--release", "--quiet", "--package", "unwind-user"];
+    shell::run(cargo().current_dir(&root).args(build))?;
+    let unwind = target_dir()?.join("release/unwind");
+    let error = Command::new(&unwind).arg("run").args(args).exec();
+    Err(error).with_context(|| format!("cannot start {}", unwind.display()))
+}
+
+/// The cargo that started us.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Where cargo builds: `target`, unless the environment or a configuration file says otherwise.
+fn target_dir() -> Result<PathBuf> {
+    let metadata = metadata(&["--no-deps"])?;
+    let folder = metadata["target_directory"].as_str();
+    Ok(PathBuf::from(
+        folder.context("`cargo metadata` names no target directory")?,
+    ))
+}
+
+/// What `cargo metadata` prints.
+pub(crate) fn metadata(args: &[&str]) -> Result<serde_json::Value> {
+    let mut command = cargo();
+    command
+        .current_dir(shell::root())
+        .args(["metadata", "--format-version=1"])
+        .args(args);
+    Ok(serde_json::from_str(&shell::output(&mut command)?)?)
+}
