@@ -31,7 +31,13 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[(
 )];
 
 /// Crates that may be there in several versions, and why.
-const DUPLICATES: &[(&str, &str)] = &[("syn", "derive macros of different age; compile time only")];
+const DUPLICATES: &[(&str, &str)] = &[
+    (
+        "getrandom",
+        "inferno's hasher has the old one; the new one is of the property tests",
+    ),
+    ("syn", "derive macros of different age; compile time only"),
+];
 
 /// The only place crates come from, as cargo names it.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";

@@ -111,7 +111,7 @@ fn names_private_folder(line: &str) -> bool {
                 .and_then(|rest| rest.chars().next());
             name.is_some_and(|c| c.is_alphanumeric() || c == '.')
         };
-        !within && PRIVATE.iter().any(|folder| below(folder))
+        !within && PRIVATE.iter().any(below)
     };
     line.match_indices('/').any(|(at, _)| begins(at))
 }
