@@ -49,14 +49,24 @@ pub enum LayoutError {
         /// Alignment of its type.
         align: u64,
     },
+    /// Two fields would share bytes.
+    #[error("{field}: offset {offset} lies in {other}")]
+    Overlap {
+        /// The field, as `Struct.field`.
+        field: &'static str,
+        /// The other.
+        other: &'static str,
+        /// Offset of the first.
+        offset: u64,
+    },
     /// A value that can only be one thing is another.
-    #[error("{field}: {found} where {expected} is expected")]
+    #[error("{field}: {found}, should be (or be bounded by) {expected}")]
     Unexpected {
         /// What the value is.
         field: &'static str,
         /// The value.
         found: u64,
-        /// What it must be (a lower bound where the field says so).
+        /// What it must be, or the bound that it breaks.
         expected: u64,
     },
 }

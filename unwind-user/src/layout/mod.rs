@@ -5,12 +5,21 @@
 //! (`_Py_DebugOffsets`, `Include/internal/pycore_debug_offsets.h`); for 3.11 and 3.12 from tables.
 //! Offsets and sizes are in bytes.
 
+pub mod debug_offsets;
 mod error;
+mod fields;
+mod kernel;
 mod tables;
+#[cfg(test)]
+mod tests;
+mod unpublished;
+mod validate;
 mod version;
+mod words;
 
 pub use error::LayoutError;
 pub use tables::{table, v3_11, v3_12};
+pub use validate::{CODE_BYTES_MAX, HEAD_BYTES_MAX, STATE_BYTES_MAX};
 pub use version::Version;
 
 use serde::{Deserialize, Serialize};
@@ -166,6 +175,20 @@ pub struct CodeLayout {
     pub code_units: u64,
     /// What tells a code object from a later one at the same address.
     pub identity: Identity,
+}
+
+impl CodeLayout {
+    /// Where a code object's identity begins, word aligned, and its length in words.
+    #[must_use]
+    pub const fn identity_words(&self) -> (u64, u64) {
+        match self.identity {
+            Identity::Version(offset) => (offset & !7, 1),
+            Identity::Fields => {
+                let start = self.firstlineno & !7;
+                (start, (self.linetable + 8 - start) / 8)
+            }
+        }
+    }
 }
 
 /// What tells a code object from a later one at the same address.

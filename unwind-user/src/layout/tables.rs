@@ -29,7 +29,10 @@ pub fn table(version: Version) -> Result<Layout, LayoutError> {
 pub const fn v3_11(version: Version) -> Layout {
     Layout {
         version,
-        runtime: RuntimeLayout { interpreters_head: 40, gil_holder: Some(0x170) },
+        runtime: RuntimeLayout {
+            interpreters_head: 40,
+            gil_holder: Some(0x170),
+        },
         interp: InterpLayout {
             next: 0,
             id: 48,
@@ -44,7 +47,11 @@ pub const fn v3_11(version: Version) -> Layout {
             interp: 16,
             thread_id: 152,
             native_thread_id: 160,
-            current: CurrentFrame::CFrame { cframe: 56, current_frame: 8, previous: 16 },
+            current: CurrentFrame::CFrame {
+                cframe: 56,
+                current_frame: 8,
+                previous: 16,
+            },
             datastack_chunk: 296,
             holds_gil: None,
         },
@@ -69,7 +76,11 @@ pub const fn v3_11(version: Version) -> Layout {
             code_units: 16,
             identity: Identity::Fields,
         },
-        unicode: UnicodeLayout { ascii_data: 48, compact_data: 72, ..UNICODE },
+        unicode: UnicodeLayout {
+            ascii_data: 48,
+            compact_data: 72,
+            ..UNICODE
+        },
         bytes: BYTES,
     }
 }
@@ -79,7 +90,10 @@ pub const fn v3_11(version: Version) -> Layout {
 pub const fn v3_12(version: Version) -> Layout {
     Layout {
         version,
-        runtime: RuntimeLayout { interpreters_head: 40, gil_holder: None },
+        runtime: RuntimeLayout {
+            interpreters_head: 40,
+            gil_holder: None,
+        },
         interp: InterpLayout {
             next: 0,
             id: 8,
@@ -94,7 +108,11 @@ pub const fn v3_12(version: Version) -> Layout {
             interp: 16,
             thread_id: 136,
             native_thread_id: 144,
-            current: CurrentFrame::CFrame { cframe: 56, current_frame: 0, previous: 8 },
+            current: CurrentFrame::CFrame {
+                cframe: 56,
+                current_frame: 0,
+                previous: 8,
+            },
             datastack_chunk: 232,
             holds_gil: None,
         },
