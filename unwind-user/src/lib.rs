@@ -2,6 +2,7 @@
 
 pub mod memory;
 pub mod layout;
+pub mod process;
 pub mod profile;
 pub mod bpf;
 pub mod sys;

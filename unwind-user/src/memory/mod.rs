@@ -2,8 +2,10 @@
 //!
 //! Whatever is read here is hostile input: callers bound every length and count they take from it.
 
+mod process;
 mod ranges;
 
+pub use process::{Piece, Process, ReadError};
 pub use ranges::Ranges;
 
 use std::fmt;

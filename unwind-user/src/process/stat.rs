@@ -1,0 +1,96 @@
+//! `/proc/PID/stat`: state, parent, start time.
+
+use std::io;
+
+/// What we use of `/proc/PID/stat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Name of the program, at most 15 bytes (the main thread's name).
+    pub comm: Vec<u8>,
+    /// State letter: `R`, `S`, `D`, `Z` (ended, not waited for), `T`, `I`, `X`, …
+    pub state: u8,
+    /// Parent's process id; 0 where it has none that we can see.
+    pub parent: i32,
+    /// The kernel's `PF_*` flags.
+    pub flags: u32,
+    /// Start, in clock ticks (1/100 s) since boot: with the pid it names one process for good.
+    pub start_time: u64,
+}
+
+/// `PF_KTHREAD`.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+impl Stat {
+    /// Reads the state of a process (or thread).
+    ///
+    /// # Errors
+    /// As `open(2)` and `read(2)`: not found where there is no such process (any more).
+    pub fn of(pid: i32) -> io::Result<Self> {
+        let bytes = std::fs::read(format!("/proc/{pid}/stat"))?;
+        Self::parse(&bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Takes the line apart. The name may hold spaces and `)`: it ends at the last one.
+    #[must_use]
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let open = line.iter().position(|&byte| byte == b'(')?;
+        let close = line.iter().rposition(|&byte| byte == b')')?;
+        let comm = line.get(open + 1..close)?.to_vec();
+        let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
+        // The state is field 3 of proc(5); parent 4, flags 9, start time 22.
+        let mut fields = rest.split_ascii_whitespace();
+        let &[state] = fields.next()?.as_bytes() else { return None };
+        let parent = fields.next()?.parse().ok()?;
+        let flags = fields.nth(4)?.parse().ok()?;
+        let start_time = fields.nth(12)?.parse().ok()?;
+        Some(Self { comm, state, parent, flags, start_time })
+    }
+
+    /// Whether it is a thread of the kernel, which has no memory of its own.
+    #[must_use]
+    pub const fn is_kernel_thread(&self) -> bool {
+        self.flags & KERNEL_THREAD != 0
+    }
+
+    /// Whether it has ended: a zombie, or a dying process.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_ends_at_the_last_parenthesis() {
+        let line = b"77 (a) R (b)) S 12 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 99 1";
+        let stat = Stat::parse(line).expect("a line");
+        assert_eq!(stat.comm, b"a) R (b)");
+        assert_eq!((stat.state, stat.parent, stat.start_time), (b'S', 12, 987_654));
+        assert!(!stat.is_kernel_thread() && !stat.has_ended());
+    }
+
+    #[test]
+    fn knows_kernel_threads() {
+        let line = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 13 0 0";
+        assert!(Stat::parse(line).expect("a line").is_kernel_thread());
+    }
+
+    #[test]
+    fn refuses_half_a_line() {
+        for line in [&b""[..], b")(", b"1 (a", b"1 (a) S 2 3", b"1 (a) SS 2 3 4 5 6 7 8 9 10"] {
+            assert_eq!(Stat::parse(line), None, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn reads_our_own() {
+        let stat = Stat::of(std::process::id() as i32).expect("we are alive");
+        assert_eq!(stat.parent, nix::unistd::getppid().as_raw());
+        assert!(stat.start_time > 0);
+        let error = Stat::of(i32::MAX).expect_err("no such pid");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
