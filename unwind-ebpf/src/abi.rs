@@ -89,6 +89,8 @@ pub const HOLDS_GIL: u32 = 1;
 pub const COLLECTING: u32 = 2;
 /// Sample flags: the body carries the used chunks whole.
 pub const WHOLE: u32 = 4;
+/// Sample flags: the body carries the identity of code objects not vouched for.
+pub const IDENTITIES: u32 = 8;
 
 /// Head of every record in the ring; `body_words` words follow.
 ///
@@ -110,7 +112,7 @@ pub struct RecordHeader {
     pub tid: u32,
     /// [`Outcome`] of a sample.
     pub outcome: Outcome,
-    /// [`HOLDS_GIL`] | [`COLLECTING`] | [`WHOLE`].
+    /// [`HOLDS_GIL`] | [`COLLECTING`] | [`WHOLE`] | [`IDENTITIES`].
     pub flags: u32,
     /// The thread's `PyThreadState`.
     pub tstate: u64,

@@ -8,7 +8,7 @@
 use crate::abi::{
     BODY_WORDS, BOTTOM_BASE_FRAME, BOTTOM_NULL, CHUNK_COPY_BYTES, CHUNKS_MAX, COLLECTING,
     ENTERING, FOREIGN_STATE, FRAME_WORDS_MAX, HEAD_WORDS, HOLDS_GIL,
-    IDENTITY_WORDS_MAX, INCOMPLETE, NAME_WORDS, NO_STATE, OK, Outcome, PAGE_FAULT, PATHS_MAX,
+    IDENTITIES, IDENTITY_WORDS_MAX, INCOMPLETE, NAME_WORDS, NO_STATE, OK, Outcome, PAGE_FAULT, PATHS_MAX,
     ProcConfig, RecordHeader, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, TSTATE_WORDS_MAX, WHOLE,
     WHOLE_BYTES, segment_tag, vouched_mark, vouched_slot,
 };
@@ -323,6 +323,8 @@ impl Scratch {
         self.chunk_index = 0;
         self.cframe_matched = 0;
         self.last_code = 0;
+        self.off_chunk = 0;
+        self.identities = 0;
         self.next = self.tstate_word(self.config.current_frame);
         if self.config.has_cframe != 0 && self.begin_cframe(target).is_err() {
             self.outcome = PAGE_FAULT as u64;
@@ -516,6 +518,9 @@ impl Scratch {
         self.header.outcome = outcome;
         self.header.frames = self.frames as u32;
         self.header.body_words = self.pos as u32;
+        if self.identities != 0 {
+            self.header.flags |= IDENTITIES;
+        }
         if self.header.flags & WHOLE == 0 {
             self.heads_header = self.header;
         }

@@ -1,8 +1,16 @@
 //! User half of unwind: turns what the kernel half captured into profiles.
+//!
+//! Data moves one way: a [`sample::Record`] from the ring, a walk of its frames ([`python`]) over
+//! [`memory`] as a [`layout`] describes it, resolution through the [`cache`]s, counting in a
+//! [`profile`], and an output [`format`]. [`pipeline`] joins these, [`run`] drives them.
 
-pub mod memory;
+pub mod bpf;
+pub mod cache;
 pub mod layout;
+pub mod memory;
+pub mod pipeline;
 pub mod process;
 pub mod profile;
-pub mod bpf;
+pub mod python;
+pub mod sample;
 pub mod sys;

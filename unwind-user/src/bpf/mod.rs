@@ -1,35 +1,298 @@
-//! Loads the kernel half and talks to it: attach, process table, counters, ring.
+//! The kernel half: loading, attaching, and the maps that the two halves share.
+//!
+//! Minimum kernel: 5.17 (`bpf_loop`), with BTF. Needs CAP_BPF, CAP_PERFMON (or CAP_SYS_ADMIN).
 
 pub mod btf;
+mod vouch;
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+pub use vouch::Marks;
+
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::perf_event::{
-    PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent,
+    HardwareEvent, PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
 };
-use aya::programs::{PerfEvent, RawTracePoint};
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
+use aya::util::{nr_cpus, online_cpus};
+use aya::{Ebpf, EbpfError, EbpfLoader};
+use thiserror::Error;
+use unwind_ebpf::abi::{Counters, PROCESSES_MAX, ProcConfig};
+
+use crate::sys::{ConfigValue, CountersValue};
+use btf::{BtfError, KernelTypes};
 
 /// The committed object, built by `cargo xtask build-ebpf`.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!("unwind.bpf.o");
 
-/// try
-pub fn try_load() -> anyhow::Result<Ebpf> {
-    let types = btf::KernelTypes::of_running_kernel()?;
-    let fsbase = types.offset("task_struct", &["thread", "fsbase"])?;
-    let pid = types.offset("task_struct", &["pid"])?;
-    let tgid = types.offset("task_struct", &["tgid"])?;
-    println!("fsbase {fsbase} pid {pid} tgid {tgid}");
-    let mut ebpf = EbpfLoader::new()
-        .override_global("TASK_FSBASE", &fsbase, true)
-        .override_global("TASK_PID", &pid, true)
-        .override_global("TASK_TGID", &tgid, true)
-        .map_max_entries("SCRATCH", 2)
-        .load(OBJECT)?;
-    let program: &mut PerfEvent = ebpf.program_mut("on_sample").unwrap().try_into()?;
-    program.load()?;
-    for name in ["on_fork", "on_exec", "on_exit"] {
-        let program: &mut RawTracePoint = ebpf.program_mut(name).unwrap().try_into()?;
-        program.load()?;
+/// What drives the interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Event {
+    /// The software CPU clock: everywhere, virtual machines included.
+    #[default]
+    CpuClock,
+    /// Hardware CPU cycles.
+    Cycles,
+}
+
+/// Why the kernel half does not run.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// Offsets in kernel structures are not to be had.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    /// The kernel does not take the object.
+    #[error("the kernel refuses the BPF object")]
+    Object(#[from] EbpfError),
+    /// The verifier or an attach point refuses a program.
+    #[error("the kernel refuses the BPF program `{program}`")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// Why, with the verifier's log.
+        source: ProgramError,
+    },
+    /// The perf event cannot be opened.
+    #[error("cannot open the perf event {event:?} on CPU {cpu} at {rate} Hz")]
+    PerfEvent {
+        /// Which event.
+        event: Event,
+        /// Where.
+        cpu: u32,
+        /// How often.
+        rate: u64,
+        /// Why.
+        source: ProgramError,
+    },
+    /// A map of the object is missing or refuses an operation.
+    #[error("BPF map `{map}`")]
+    Map {
+        /// Which.
+        map: &'static str,
+        /// Why.
+        source: MapError,
+    },
+    /// The CPUs cannot be counted.
+    #[error("cannot tell the CPUs of this machine from {0}")]
+    Cpus(&'static str, #[source] std::io::Error),
+    /// The committed object lacks a part.
+    #[error("the BPF object has no `{0}`: rebuild it with `cargo xtask build-ebpf`")]
+    Missing(&'static str),
+}
+
+/// The loaded kernel half. Dropping it detaches everything.
+pub struct Kernel {
+    ebpf: Ebpf,
+    processes: HashMap<MapData, u32, ConfigValue>,
+    counters: PerCpuArray<MapData, CountersValue>,
+    logging: Array<MapData, u32>,
+    links: Vec<PerfEventLinkId>,
+}
+
+impl Kernel {
+    /// Loads and verifies the programs; nothing is sampled yet. `ring_bytes` is a power of two.
+    ///
+    /// # Errors
+    /// [`LoadError`], with the kernel's own words as its source.
+    pub fn load(ring_bytes: u32) -> Result<Self, LoadError> {
+        let types = KernelTypes::of_running_kernel()?;
+        let fsbase = types.offset("task_struct", &["thread", "fsbase"])?;
+        let pid = types.offset("task_struct", &["pid"])?;
+        let tgid = types.offset("task_struct", &["tgid"])?;
+        let cpus = nr_cpus().map_err(|(what, source)| LoadError::Cpus(what, source))?;
+        let wake_bytes = u64::from(ring_bytes / 4);
+        let mut ebpf = EbpfLoader::new()
+            .override_global("TASK_FSBASE", &fsbase, true)
+            .override_global("TASK_PID", &pid, true)
+            .override_global("TASK_TGID", &tgid, true)
+            .override_global("WAKE_BYTES", &wake_bytes, true)
+            .map_max_entries("SCRATCH", cpus as u32)
+            .map_max_entries("RING", ring_bytes)
+            .load(OBJECT)?;
+        program::<PerfEvent>(&mut ebpf, "on_sample")?
+            .load()
+            .map_err(|source| LoadError::Program { program: "on_sample", source })?;
+        for name in LIFECYCLE {
+            program::<RawTracePoint>(&mut ebpf, name.0)?
+                .load()
+                .map_err(|source| LoadError::Program { program: name.0, source })?;
+        }
+        Ok(Self {
+            processes: take(&mut ebpf, "PROCESSES")?,
+            counters: take(&mut ebpf, "COUNTERS")?,
+            logging: take(&mut ebpf, "LOGGING")?,
+            links: Vec::new(),
+            ebpf,
+        })
     }
-    Ok(ebpf)
+
+    /// The ring of records; to be taken once.
+    ///
+    /// # Errors
+    /// When it was taken before.
+    pub fn ring(&mut self) -> Result<RingBuf<MapData>, LoadError> {
+        take(&mut self.ebpf, "RING")
+    }
+
+    /// The table of vouched code addresses; to be taken once.
+    ///
+    /// # Errors
+    /// When it was taken before.
+    pub fn marks(&mut self) -> Result<Marks, LoadError> {
+        Ok(Marks::new(take(&mut self.ebpf, "VOUCHED")?))
+    }
+
+    /// Follows forks, execs and exits of the processes in the table.
+    ///
+    /// # Errors
+    /// When the kernel refuses an attach point.
+    pub fn watch_processes(&mut self) -> Result<(), LoadError> {
+        for (name, tracepoint) in LIFECYCLE {
+            program::<RawTracePoint>(&mut self.ebpf, name)?
+                .attach(tracepoint)
+                .map_err(|source| LoadError::Program { program: name, source })?;
+        }
+        Ok(())
+    }
+
+    /// Starts the interrupts on every CPU that is online.
+    ///
+    /// # Errors
+    /// When an event cannot be opened, such as hardware cycles in a virtual machine.
+    pub fn start(&mut self, event: Event, rate: u64) -> Result<(), LoadError> {
+        let cpus = online_cpus().map_err(|(what, source)| LoadError::Cpus(what, source))?;
+        let program = program::<PerfEvent>(&mut self.ebpf, "on_sample")?;
+        for cpu in cpus {
+            let config = match event {
+                Event::CpuClock => PerfEventConfig::Software(SoftwareEvent::CpuClock),
+                Event::Cycles => PerfEventConfig::Hardware(HardwareEvent::CpuCycles),
+            };
+            let link = program
+                .attach(
+                    config,
+                    PerfEventScope::AllProcessesOneCpu { cpu },
+                    SamplePolicy::Frequency(rate),
+                    false,
+                )
+                .map_err(|source| LoadError::PerfEvent { event, cpu, rate, source })?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    /// Stops the interrupts; what is in the ring stays there.
+    pub fn stop(&mut self) {
+        let Ok(program) = program::<PerfEvent>(&mut self.ebpf, "on_sample") else { return };
+        for link in self.links.drain(..) {
+            if let Err(error) = program.detach(link) {
+                tracing::debug!(%error, "detach");
+            }
+        }
+    }
+
+    /// Enters a process into the table, or changes its entry.
+    ///
+    /// # Errors
+    /// When the table is full.
+    pub fn set_process(&mut self, pid: u32, config: ProcConfig) -> Result<(), LoadError> {
+        self.processes
+            .insert(pid, ConfigValue(config), 0)
+            .map_err(|source| LoadError::Map { map: "PROCESSES", source })
+    }
+
+    /// A process's entry.
+    #[must_use]
+    pub fn process(&self, pid: u32) -> Option<ProcConfig> {
+        self.processes.get(&pid, 0).ok().map(|value| value.0)
+    }
+
+    /// Takes a process out of the table. One that is not there is fine.
+    pub fn remove_process(&mut self, pid: u32) {
+        // The only failure is that it is not there.
+        let _ = self.processes.remove(&pid);
+    }
+
+    /// What was counted for a slot, over all CPUs.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub fn counters(&self, slot: u32) -> Result<Counters, LoadError> {
+        let values = self
+            .counters
+            .get(&slot.min(PROCESSES_MAX - 1), 0)
+            .map_err(|source| LoadError::Map { map: "COUNTERS", source })?;
+        let mut sum = Counters::default();
+        for CountersValue(cpu) in values.iter() {
+            for (total, count) in sum.outcomes.iter_mut().zip(cpu.outcomes) {
+                *total += count;
+            }
+            sum.run_ns += cpu.run_ns;
+            sum.bytes += cpu.bytes;
+            sum.frames_off_chunk += cpu.frames_off_chunk;
+            sum.identities += cpu.identities;
+        }
+        Ok(sum)
+    }
+
+    /// Switches the log lines of the kernel half on or off while it runs.
+    ///
+    /// # Errors
+    /// When the switch cannot be written.
+    pub fn set_logging(&mut self, on: bool) -> Result<(), LoadError> {
+        self.logging
+            .set(0, u32::from(on), 0)
+            .map_err(|source| LoadError::Map { map: "LOGGING", source })
+    }
+
+    /// The log lines of the kernel half, passed on to `tracing` by [`aya_log::EbpfLogger::flush`].
+    ///
+    /// # Errors
+    /// When the object holds no log map.
+    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<ToTracing>, aya_log::Error> {
+        aya_log::EbpfLogger::init_with_logger(&mut self.ebpf, ToTracing)
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}
+
+/// Passes log lines of the kernel half on to `tracing`.
+#[derive(Clone, Copy, Debug)]
+pub struct ToTracing;
+
+impl log::Log for ToTracing {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        // Whoever asked for these lines wants to see them without changing the filter.
+        tracing::warn!(target: "unwind_bpf", "{}", record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Programs that follow processes, and their tracepoints.
+const LIFECYCLE: [(&str, &str); 3] = [
+    ("on_fork", "sched_process_fork"),
+    ("on_exec", "sched_process_exec"),
+    ("on_exit", "sched_process_exit"),
+];
+
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, LoadError>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    let program = ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
+    program.try_into().map_err(|source| LoadError::Program { program: name, source })
+}
+
+fn take<M>(ebpf: &mut Ebpf, map: &'static str) -> Result<M, LoadError>
+where
+    M: TryFrom<aya::maps::Map, Error = MapError>,
+{
+    let taken = ebpf.take_map(map).ok_or(LoadError::Missing(map))?;
+    M::try_from(taken).map_err(|source| LoadError::Map { map, source })
 }

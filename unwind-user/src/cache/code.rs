@@ -1,0 +1,157 @@
+//! Code objects by address, guarded against reuse of the address.
+//!
+//! An address names a code object only together with its identity (`co_version`, or a
+//! fingerprint; see [`crate::layout::Identity`]). A cached code object is *vouched for* from the
+//! moment its mark stands in the kernel half's table: later samples that meet it carry no
+//! identity. They are proved at the end of each batch, when the identity is read again: equal to
+//! the one known before the samples were taken, it was the same object all along. If not, those
+//! frames are shown as freed, and the address is no longer vouched for.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::memory::Addr;
+use crate::profile::FunctionId;
+use crate::python::code::Code;
+use crate::python::identity::CodeIdentity;
+
+/// Code objects kept for one process. A big application has some 50,000.
+pub const CODES_MAX: usize = 1 << 17;
+
+/// A known code object: an index into the cache, valid until its next `forget` or `clear`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CodeIndex(u32);
+
+/// One code object.
+#[derive(Debug)]
+pub struct CodeEntry {
+    /// Where it lies.
+    pub addr: Addr,
+    /// What tells it from another one there.
+    pub identity: CodeIdentity,
+    /// Name, file, lines.
+    pub code: Code,
+    /// Its function in the profile's tables.
+    pub function: FunctionId,
+    /// `CLOCK_MONOTONIC` time from which on samples without an identity may mean this one;
+    /// `u64::MAX` until it is vouched for.
+    pub since: u64,
+    /// Last batch in which it has to be proved.
+    touched: u64,
+}
+
+/// What became of look-ups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodeStats {
+    /// Known, and the identity fits.
+    pub hits: u64,
+    /// Never seen at this address.
+    pub misses: u64,
+    /// Another code object was known at this address.
+    pub replaced: u64,
+    /// Read too late: the object that was sampled is gone.
+    pub freed: u64,
+    /// Proofs at the end of a batch that failed.
+    pub moved: u64,
+    /// Times that everything was dropped because the cache was full.
+    pub cleared: u64,
+}
+
+/// The code objects of one process. When full, all are dropped, and with them every mark.
+#[derive(Debug, Default)]
+pub struct CodeCache {
+    by_addr: HashMap<Addr, CodeIndex, RandomState>,
+    entries: Vec<CodeEntry>,
+    /// Increases whenever a known code object is dropped: resolved stacks of before are void.
+    epoch: u64,
+    /// What became of look-ups.
+    pub stats: CodeStats,
+}
+
+impl CodeCache {
+    /// The code object known at an address, whatever its identity.
+    #[must_use]
+    pub fn at(&self, addr: Addr) -> Option<CodeIndex> {
+        self.by_addr.get(&addr).copied()
+    }
+
+    /// The entry behind an index.
+    #[must_use]
+    pub fn entry(&self, index: CodeIndex) -> Option<&CodeEntry> {
+        self.entries.get(index.0 as usize)
+    }
+
+    /// How often known code objects were dropped.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether an insert needs [`Self::clear`] first.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= CODES_MAX
+    }
+
+    /// Known code objects, dropped ones included until the next clear.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_addr.len()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_addr.is_empty()
+    }
+
+    /// Remembers a code object just read, not yet vouched for.
+    pub fn insert(
+        &mut self,
+        addr: Addr,
+        identity: CodeIdentity,
+        code: Code,
+        function: FunctionId,
+    ) -> CodeIndex {
+        let index = CodeIndex(self.entries.len() as u32);
+        self.entries.push(CodeEntry { addr, identity, code, function, since: u64::MAX, touched: 0 });
+        if self.by_addr.insert(addr, index).is_some() {
+            self.epoch += 1;
+        }
+        index
+    }
+
+    /// Marks that samples from `now` on may leave this one's identity out.
+    pub fn vouch(&mut self, index: CodeIndex, now: u64) {
+        if let Some(entry) = self.entries.get_mut(index.0 as usize) {
+            entry.since = now;
+        }
+    }
+
+    /// Notes that a batch relies on this one; `true` the first time in that batch.
+    pub fn touch(&mut self, index: CodeIndex, batch: u64) -> bool {
+        self.entries
+            .get_mut(index.0 as usize)
+            .is_some_and(|entry| std::mem::replace(&mut entry.touched, batch) != batch)
+    }
+
+    /// Drops a code object whose proof failed.
+    pub fn forget(&mut self, index: CodeIndex) {
+        self.epoch += 1;
+        if let Some(entry) = self.entries.get_mut(index.0 as usize) {
+            entry.since = u64::MAX;
+            if self.by_addr.get(&entry.addr) == Some(&index) {
+                self.by_addr.remove(&entry.addr);
+            }
+        }
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.epoch += 1;
+        self.stats.cleared += 1;
+        self.by_addr.clear();
+        self.entries.clear();
+    }
+}

@@ -1,0 +1,192 @@
+//! What the user typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Truthful CPU profiles of running Python processes.
+#[derive(Debug, Parser)]
+#[command(name = "unwind", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Exit codes: 0 done, 2 wrong usage, 125 unwind itself failed; \
+with `-- CMD` the command's own.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Profile running processes, or a command from its first line on.
+    Run(RunArgs),
+    /// Turn a recording (`run --format raw`) into any other format; needs no privileges.
+    Report(ReportArgs),
+}
+
+/// Options of `unwind run`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "unwind run --pid PID [OPTIONS]\n       unwind run [OPTIONS] -- CMD [ARGS]...",
+    after_help = "Examples:\n  unwind run --pid 1234 --duration 30s -o profile.svg\n  \
+unwind run --rate 1000 -o out.pb.gz -- python3 app.py\n\n\
+Samples are taken while a thread is on a CPU: time spent asleep or waiting does not show.\n\
+SIGUSR1 writes what there is so far and goes on. Ctrl-C ends and writes; twice quits at once."
+)]
+pub struct RunArgs {
+    /// Process to profile; may be given several times.
+    #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pids: Vec<u32>,
+
+    /// Command to start and profile, after `--`.
+    #[arg(last = true, value_name = "CMD", required_unless_present = "pids", conflicts_with = "pids")]
+    pub command: Vec<std::ffi::OsString>,
+
+    /// Samples a second of CPU time.
+    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub rate: u64,
+
+    /// Stop after this time: `30s`, `1.5` (seconds), `2m`, `500ms`. Default: until the target ends
+    /// or Ctrl-C.
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Where to write; `-` is standard output. Default: `unwind-PID.svg` (or what --format asks).
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// What to write. Default: by the file's extension, else a flame graph.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Option<FormatArg>,
+
+    /// Keep threads apart.
+    #[arg(short, long)]
+    pub threads: bool,
+
+    /// Profile child processes too, from their first sample on.
+    #[arg(short, long)]
+    pub subprocesses: bool,
+
+    /// Merge by function: no line numbers.
+    #[arg(short = 'F', long)]
+    pub function: bool,
+
+    /// Serve Prometheus metrics at http://ADDR/metrics meanwhile, such as 127.0.0.1:7098.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Write all counters as JSON when done.
+    #[arg(long, value_name = "FILE")]
+    pub stats: Option<PathBuf>,
+
+    /// What drives the sampling: `cpu-clock` works everywhere, `cycles` needs hardware counters.
+    #[arg(long, value_name = "EVENT", default_value = "cpu-clock")]
+    pub event: EventArg,
+
+    /// Show the kernel half's own log lines (debugging).
+    #[arg(long)]
+    pub bpf_log: bool,
+
+    /// With --format raw: keep all captured bytes, values of variables included. By default only
+    /// the bytes that the frame layout names are kept.
+    #[arg(long)]
+    pub no_scrub: bool,
+
+    /// Test aid: leave records in the ring for this long before they are read.
+    #[arg(long, hide = true, value_name = "TIME", value_parser = parse_duration)]
+    pub delay_reader: Option<Duration>,
+}
+
+/// Options of `unwind report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recording.
+    pub recording: PathBuf,
+
+    /// Where to write; `-` is standard output, the default.
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+
+    /// What to write. Default: by the file's extension, else folded stacks.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Option<FormatArg>,
+
+    /// Keep threads apart.
+    #[arg(short, long)]
+    pub threads: bool,
+
+    /// Merge by function: no line numbers.
+    #[arg(short = 'F', long)]
+    pub function: bool,
+}
+
+/// Output formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    /// Flame graph, SVG.
+    Flamegraph,
+    /// One line a stack, outermost first, with its count.
+    Folded,
+    /// gzip-compressed pprof protobuf.
+    Pprof,
+    /// speedscope JSON.
+    Speedscope,
+    /// Recording of all samples, for `unwind report`.
+    Raw,
+}
+
+/// Events that can drive the sampling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EventArg {
+    /// The software CPU clock.
+    CpuClock,
+    /// Hardware CPU cycles.
+    Cycles,
+}
+
+/// Reads `30s`, `1.5`, `2m`, `500ms`, `1h`.
+///
+/// # Errors
+/// In words, for clap.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let help = || format!("`{text}` is no time: write it as 30s, 1.5, 2m or 500ms");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(help()),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| help())? * scale;
+    if !(0.001..=31_536_000.0).contains(&seconds) {
+        return Err(format!("`{text}` is out of range: from 1ms to a year"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let ms = |text| parse_duration(text).map(|d| d.as_millis());
+        assert_eq!(ms("30s"), Ok(30_000));
+        assert_eq!(ms("1.5"), Ok(1_500));
+        assert_eq!(ms("2m"), Ok(120_000));
+        assert_eq!(ms("500ms"), Ok(500));
+        for bad in ["", "abc", "1x", "-1", "0", "1..2", "s", "1e9h", "inf"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,51 @@
+//! Samples of one process that wait for the end of their batch.
+
+use crate::cache::code::CodeIndex;
+use crate::cache::stack::StackIndex;
+use crate::profile::{Marker, ThreadKey};
+use crate::python::frame::RawFrame;
+
+/// What is known of a waiting sample beside its frames.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    /// Whose it is.
+    pub(super) thread: ThreadKey,
+    /// Why outer frames are missing, if so.
+    pub(super) cut: Option<Marker>,
+}
+
+/// What is known of one frame's code object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Its identity, captured in the interrupt, is the known one's.
+    Proved(CodeIndex),
+    /// Vouched for: to be proved at the end of the batch.
+    Vouched(CodeIndex),
+    /// Gone before it could be read.
+    Freed,
+}
+
+impl Known {
+    pub(super) const fn index(self) -> Option<CodeIndex> {
+        match self {
+            Self::Proved(index) | Self::Vouched(index) => Some(index),
+            Self::Freed => None,
+        }
+    }
+}
+
+/// A sample whose stack was not in the cache.
+#[derive(Debug)]
+pub(super) struct Cold {
+    pub(super) waiting: Waiting,
+    pub(super) frames: Box<[(RawFrame, Known)]>,
+}
+
+/// The samples of one process in the current batch.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) warm: Vec<(Waiting, StackIndex)>,
+    pub(super) cold: Vec<Cold>,
+    /// Code objects read in this batch, to be vouched for at its end.
+    pub(super) fresh: Vec<CodeIndex>,
+}

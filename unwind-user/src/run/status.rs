@@ -1,0 +1,84 @@
+//! One refreshed line on a terminal while a session runs; nothing elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+
+use unwind_ebpf::abi;
+
+use super::session::Session;
+use super::summary::agent_cpu;
+
+/// Functions named in the line.
+const TOP: usize = 3;
+
+/// The status line.
+#[derive(Debug)]
+pub(super) struct Status {
+    is_terminal: bool,
+    is_shown: bool,
+    rate: u64,
+    samples: u64,
+    cpu: std::time::Duration,
+}
+
+impl Status {
+    pub(super) fn new(rate: u64) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self { is_terminal, is_shown: false, rate, samples: 0, cpu: agent_cpu() }
+    }
+
+    /// Refreshes the line; called once a second.
+    pub(super) fn show(&mut self, session: &Session) {
+        let samples = session.pipeline().stats.samples;
+        let cpu = agent_cpu();
+        let (new, used) = (samples - self.samples, cpu.saturating_sub(self.cpu));
+        self.samples = samples;
+        self.cpu = cpu;
+        if !self.is_terminal {
+            return;
+        }
+        let lost = session.counters().map_or(0, |counters| {
+            let total: u64 = counters.outcomes.iter().sum();
+            total - counters.outcomes.get(abi::OK as usize).copied().unwrap_or(0)
+        });
+        let profile = session.pipeline().profile();
+        let total = profile.total().max(1) as f64;
+        let top = profile.top(TOP).into_iter().map(|top| {
+            let name: String = top.name.chars().filter(|c| !c.is_control()).take(24).collect();
+            format!("{name} {:.0} %", 100.0 * top.own as f64 / total)
+        });
+        let top = top.collect::<Vec<_>>().join(", ");
+        let line = format!(
+            "{samples} samples ({new}/s of {} Hz), {lost} not shown, own CPU {:.1} %  {top}",
+            self.rate,
+            100.0 * used.as_secs_f64()
+        );
+        let width = terminal_width();
+        let line: String = line.chars().take(width.saturating_sub(1)).collect();
+        self.is_shown = true;
+        self.print(&format!("\r\x1b[K{line}"));
+    }
+
+    /// A line that stays, above the status.
+    pub(super) fn note(&mut self, text: &str) {
+        self.clear();
+        self.print(&format!("unwind: {text}\n"));
+    }
+
+    /// Takes the line away.
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            self.print("\r\x1b[K");
+        }
+    }
+
+    fn print(&self, text: &str) {
+        let mut err = io::stderr();
+        // A terminal that went away is no reason to stop sampling.
+        let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+    }
+}
+
+fn terminal_width() -> usize {
+    // COLUMNS is set where a person changed it; otherwise a safe width.
+    std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(80)
+}

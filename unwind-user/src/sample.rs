@@ -1,0 +1,208 @@
+//! Records of the ring buffer, taken apart without copying.
+//!
+//! They come from our own kernel half, but carry target bytes, and recordings of them come from
+//! anywhere: every length is checked.
+
+use thiserror::Error;
+use unwind_ebpf::abi::{
+    ABI_VERSION, HEAD_WORDS, HEADER_WORDS, RecordHeader, SEGMENT_HEAD, SEGMENT_RANGE, split_tag,
+};
+
+use crate::memory::{Addr, Fault, Memory};
+use crate::python::frame::{FrameHead, Frames};
+
+/// Why a record cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// Shorter than it says.
+    #[error("record of {0} bytes is cut")]
+    Cut(usize),
+    /// Made by another version of the kernel half.
+    #[error("record layout {0} is not ours ({ABI_VERSION})")]
+    Abi(u16),
+    /// A segment leaves the record, or is of no known kind.
+    #[error("malformed segment at word {0}")]
+    Segment(usize),
+}
+
+/// A record of the ring: its head and the segments behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// The head.
+    pub header: RecordHeader,
+    body: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Reads the head and checks the length.
+    ///
+    /// # Errors
+    /// When the record is cut or of another layout.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
+        let cut = RecordError::Cut(bytes.len());
+        let word = |at: usize| u64_at(bytes, at * 8).ok_or(cut);
+        let low = |at: usize| word(at).map(|w| w as u32);
+        let high = |at: usize| word(at).map(|w| (w >> 32) as u32);
+        let header = RecordHeader {
+            abi: word(0)? as u16,
+            kind: (word(0)? >> 16) as u16,
+            body_words: high(0)?,
+            time: word(1)?,
+            pid: low(2)?,
+            tid: high(2)?,
+            outcome: low(3)?,
+            flags: high(3)?,
+            tstate: word(4)?,
+            interp: word(5)?,
+            frame: word(6)?,
+            base_frame: word(7)?,
+            gc_frame: word(8)?,
+            gil_holder: word(9)?,
+            frames: low(10)?,
+            cpu: high(10)?,
+            chunk: word(11)?,
+        };
+        if header.abi != ABI_VERSION {
+            return Err(RecordError::Abi(header.abi));
+        }
+        let length = header.body_words as usize * 8;
+        let body = bytes.get(HEADER_WORDS * 8..).and_then(|body| body.get(..length)).ok_or(cut)?;
+        Ok(Self { header, body })
+    }
+}
+
+/// Where a segment's payload lies in the body.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    addr: u64,
+    at: u32,
+    len: u32,
+}
+
+/// The segments of one sample, indexed. Reused from sample to sample, so that warm ones allocate
+/// nothing.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    pieces: Vec<Piece>,
+    heads: Vec<(Addr, FrameHead)>,
+}
+
+impl Snapshot {
+    /// Indexes the segments of a record, forgetting the one before.
+    ///
+    /// # Errors
+    /// When a segment is malformed.
+    pub fn index(&mut self, record: &Record<'_>) -> Result<(), RecordError> {
+        self.pieces.clear();
+        self.heads.clear();
+        let body = record.body;
+        let mut at = 0;
+        while at < body.len() {
+            let bad = RecordError::Segment(at / 8);
+            let addr = u64_at(body, at).ok_or(bad)?;
+            let (kind, words, owner) = split_tag(u64_at(body, at + 8).ok_or(bad)?);
+            let start = at + 16;
+            let end = start + words as usize * 8;
+            if end > body.len() {
+                return Err(bad);
+            }
+            match kind {
+                SEGMENT_RANGE => self.pieces.push(Piece {
+                    addr,
+                    at: start as u32,
+                    len: (end - start) as u32,
+                }),
+                SEGMENT_HEAD if words as usize == HEAD_WORDS => {
+                    let word = |i: usize| u64_at(body, start + i * 8).map(Addr).ok_or(bad);
+                    let head =
+                        FrameHead { code: word(0)?, previous: word(1)?, instr: word(2)?, owner, flag: 0 };
+                    self.heads.push((Addr(addr), head));
+                }
+                _ => return Err(bad),
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// The target memory that the record carries.
+    #[must_use]
+    pub fn memory<'a>(&'a self, record: &Record<'a>) -> Captured<'a> {
+        Captured { pieces: &self.pieces, body: record.body, hint: std::cell::Cell::new(0) }
+    }
+
+    /// The frame heads, where the record carries those, innermost first.
+    #[must_use]
+    pub fn heads(&self) -> Heads<'_> {
+        Heads { heads: &self.heads, next: std::cell::Cell::new(0) }
+    }
+}
+
+/// The ranges of target memory in one record.
+#[derive(Debug)]
+pub struct Captured<'a> {
+    pieces: &'a [Piece],
+    body: &'a [u8],
+    /// Where the last read was found: frames come in the order of the walk.
+    hint: std::cell::Cell<usize>,
+}
+
+impl<'a> Captured<'a> {
+    /// `len` bytes at `addr`, if one range holds them all.
+    #[must_use]
+    pub fn get(&self, addr: Addr, len: usize) -> Option<&'a [u8]> {
+        let within = |piece: &Piece| {
+            let offset = addr.0.wrapping_sub(piece.addr);
+            (offset <= u64::from(piece.len) && len as u64 <= u64::from(piece.len) - offset)
+                .then(|| piece.at as usize + offset as usize)
+        };
+        let hint = self.hint.get();
+        let (before, after) = self.pieces.split_at(hint.min(self.pieces.len()));
+        // The newest chunk is the first piece and holds most frames.
+        let first = self.pieces.first().and_then(within);
+        let at = first.or_else(|| {
+            let found = after.iter().enumerate().map(|(i, p)| (hint + i, p));
+            let mut all = found.chain(before.iter().enumerate());
+            all.find_map(|(i, piece)| within(piece).inspect(|_| self.hint.set(i)))
+        })?;
+        self.body.get(at..at + len)
+    }
+
+    /// Whether the record carries bytes at `addr`.
+    #[must_use]
+    pub fn has(&self, addr: Addr) -> bool {
+        self.pieces.iter().any(|piece| piece.addr == addr.0)
+    }
+}
+
+impl Memory for Captured<'_> {
+    fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault> {
+        let bytes = self.get(addr, buf.len()).ok_or(Fault { addr, len: buf.len() })?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Frame heads in the order in which the kernel half followed them.
+#[derive(Debug)]
+pub struct Heads<'a> {
+    heads: &'a [(Addr, FrameHead)],
+    next: std::cell::Cell<usize>,
+}
+
+impl Frames for Heads<'_> {
+    fn head(&self, addr: Addr) -> Result<FrameHead, Fault> {
+        let at = self.next.get();
+        match self.heads.get(at) {
+            Some((head_addr, head)) if *head_addr == addr => {
+                self.next.set(at + 1);
+                Ok(*head)
+            }
+            _ => Err(Fault { addr, len: 0 }),
+        }
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)
+}
