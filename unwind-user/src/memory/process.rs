@@ -50,7 +50,11 @@ pub struct Piece<'a> {
 impl<'a> Piece<'a> {
     /// Asks for the bytes at `addr`, as many as `buf` holds.
     pub const fn new(addr: Addr, buf: &'a mut [u8]) -> Self {
-        Self { addr, buf, present: false }
+        Self {
+            addr,
+            buf,
+            present: false,
+        }
     }
 }
 
@@ -58,7 +62,11 @@ impl Process {
     /// The memory of the process `pid`, a number of our own PID namespace. Touches nothing yet.
     #[must_use]
     pub const fn new(pid: i32) -> Self {
-        Self { pid: Pid::from_raw(pid), calls: Cell::new(0), bytes: Cell::new(0) }
+        Self {
+            pid: Pid::from_raw(pid),
+            calls: Cell::new(0),
+            bytes: Cell::new(0),
+        }
     }
 
     /// System calls made so far.
@@ -80,7 +88,10 @@ impl Process {
         let mut done = 0;
         while done < len {
             let rest = &mut buf[done..];
-            let remote = RemoteIoVec { base: addr.add(done as u64).0 as usize, len: rest.len() };
+            let remote = RemoteIoVec {
+                base: addr.add(done as u64).0 as usize,
+                len: rest.len(),
+            };
             match self.call(&mut [IoSliceMut::new(rest)], &[remote]) {
                 // A short count means that a page further on is missing: the next call says so.
                 Ok(read) if read > 0 => done += read,
@@ -121,10 +132,15 @@ impl Process {
     fn read_batch(&self, pieces: &mut [Piece<'_>]) -> usize {
         let remote: Vec<_> = pieces
             .iter()
-            .map(|piece| RemoteIoVec { base: piece.addr.0 as usize, len: piece.buf.len() })
+            .map(|piece| RemoteIoVec {
+                base: piece.addr.0 as usize,
+                len: piece.buf.len(),
+            })
             .collect();
-        let mut local: Vec<_> =
-            pieces.iter_mut().map(|piece| IoSliceMut::new(piece.buf)).collect();
+        let mut local: Vec<_> = pieces
+            .iter_mut()
+            .map(|piece| IoSliceMut::new(piece.buf))
+            .collect();
         // An error here belongs to the first piece, which the caller then reads alone.
         let mut left = self.call(&mut local, &remote).unwrap_or(0);
         for (index, piece) in pieces.iter_mut().enumerate() {
@@ -178,7 +194,9 @@ mod tests {
         let memory = ourselves();
         let source: Vec<u8> = (0..=255).collect();
         let mut buf = [0; 256];
-        memory.try_read(address(&source), &mut buf).expect("own memory");
+        memory
+            .try_read(address(&source), &mut buf)
+            .expect("own memory");
         assert_eq!(&buf[..], &source[..]);
         assert_eq!((memory.calls(), memory.bytes()), (1, 256));
     }
@@ -186,12 +204,26 @@ mod tests {
     #[test]
     fn says_why_not() {
         let mut buf = [0; 8];
-        let fault = Fault { addr: Addr(8), len: 8 };
-        assert_eq!(ourselves().try_read(Addr(8), &mut buf), Err(ReadError::Fault(fault)));
-        assert_eq!(ourselves().read(Addr(u64::MAX - 3), &mut buf).map_err(|f| f.len), Err(8));
+        let fault = Fault {
+            addr: Addr(8),
+            len: 8,
+        };
+        assert_eq!(
+            ourselves().try_read(Addr(8), &mut buf),
+            Err(ReadError::Fault(fault))
+        );
+        assert_eq!(
+            ourselves()
+                .read(Addr(u64::MAX - 3), &mut buf)
+                .map_err(|f| f.len),
+            Err(8)
+        );
         // Larger than any pid the kernel gives.
         let nobody = Process::new(i32::MAX);
-        assert_eq!(nobody.try_read(Addr(8), &mut buf), Err(ReadError::Gone(i32::MAX)));
+        assert_eq!(
+            nobody.try_read(Addr(8), &mut buf),
+            Err(ReadError::Gone(i32::MAX))
+        );
     }
 
     #[test]
@@ -223,6 +255,9 @@ mod tests {
         let mut buf = [0; 4];
         let mut pieces = [Piece::new(Addr(4096), &mut buf)];
         let nobody = Process::new(i32::MAX);
-        assert_eq!(nobody.read_many(&mut pieces), Err(ReadError::Gone(i32::MAX)));
+        assert_eq!(
+            nobody.read_many(&mut pieces),
+            Err(ReadError::Gone(i32::MAX))
+        );
     }
 }

@@ -29,13 +29,24 @@ pub fn images(pid: i32, mappings: &[Mapping], max: usize) -> Vec<Image> {
     let exe = exe_path(pid);
     let exe = std::fs::metadata(exe).ok().map(|file| identity(&file));
     let mut images: Vec<Image> = Vec::new();
-    for mapping in mappings.iter().filter(|mapping| mapping.is_file() && mapping.perms.exec) {
-        if images.iter().any(|image| image.mappings[0].same_file(mapping)) {
+    for mapping in mappings
+        .iter()
+        .filter(|mapping| mapping.is_file() && mapping.perms.exec)
+    {
+        if images
+            .iter()
+            .any(|image| image.mappings[0].same_file(mapping))
+        {
             continue;
         }
-        let all = mappings.iter().filter(|other| other.is_file() && other.same_file(mapping));
+        let all = mappings
+            .iter()
+            .filter(|other| other.is_file() && other.same_file(mapping));
         let is_exe = exe == Some((mapping.dev, mapping.inode));
-        images.push(Image { mappings: all.cloned().collect(), is_exe });
+        images.push(Image {
+            mappings: all.cloned().collect(),
+            is_exe,
+        });
     }
     images.sort_by_key(|image| (!image.is_exe, !image.names_python()));
     images.truncate(max);
@@ -57,7 +68,12 @@ impl Image {
         let exact = self.is_exe.then(|| exe_path(pid)).into_iter().chain(
             self.mappings
                 .iter()
-                .map(|mapping| format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end))
+                .map(|mapping| {
+                    format!(
+                        "/proc/{pid}/map_files/{:x}-{:x}",
+                        mapping.start, mapping.end
+                    )
+                })
                 .map(PathBuf::from),
         );
         // These links lead to the mapped file itself; they need CAP_CHECKPOINT_RESTORE, and a
@@ -73,8 +89,13 @@ impl Image {
     }
 
     fn names_python(&self) -> bool {
-        let name = self.path().file_name().map(std::ffi::OsStr::as_bytes).unwrap_or_default();
-        name.windows(6).any(|part| part.eq_ignore_ascii_case(b"python"))
+        let name = self
+            .path()
+            .file_name()
+            .map(std::ffi::OsStr::as_bytes)
+            .unwrap_or_default();
+        name.windows(6)
+            .any(|part| part.eq_ignore_ascii_case(b"python"))
     }
 }
 
@@ -141,14 +162,23 @@ mod tests {
         let (_, images) = ours();
         let mapping = &images[0].mappings[0];
         assert!(open_checked(images[0].path(), mapping).is_ok());
-        let other = Mapping { inode: mapping.inode + 1, ..mapping.clone() };
+        let other = Mapping {
+            inode: mapping.inode + 1,
+            ..mapping.clone()
+        };
         let error = open_checked(images[0].path(), &other).expect_err("another inode");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(open_regular(Path::new("/dev/null")).is_err(), "a device is not opened");
+        assert!(
+            open_regular(Path::new("/dev/null")).is_err(),
+            "a device is not opened"
+        );
     }
 
     #[test]
     fn paths_of_another_root_stay_below_it() {
-        assert_eq!(rooted(7, Path::new("/usr/bin/x")), Path::new("/proc/7/root/usr/bin/x"));
+        assert_eq!(
+            rooted(7, Path::new("/usr/bin/x")),
+            Path::new("/proc/7/root/usr/bin/x")
+        );
     }
 }

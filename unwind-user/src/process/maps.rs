@@ -54,13 +54,19 @@ impl Mapping {
 /// Reads the lines of `/proc/PID/maps`; a line that is none is left out.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Vec<Mapping> {
-    bytes.split(|&byte| byte == b'\n').filter_map(line).collect()
+    bytes
+        .split(|&byte| byte == b'\n')
+        .filter_map(line)
+        .collect()
 }
 
 fn line(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
     let mut field = || {
-        let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+        let end = rest
+            .iter()
+            .position(|&byte| byte == b' ')
+            .unwrap_or(rest.len());
         let (field, tail) = rest.split_at(end);
         rest = tail.get(1..).unwrap_or_default();
         std::str::from_utf8(field).ok()
@@ -92,7 +98,9 @@ fn line(line: &[u8]) -> Option<Mapping> {
 }
 
 fn parse_perms(perms: &[u8]) -> Option<Perms> {
-    let &[read, write, exec, shared] = perms else { return None };
+    let &[read, write, exec, shared] = perms else {
+        return None;
+    };
     Some(Perms {
         read: read == b'r',
         write: write == b'w',
@@ -134,7 +142,11 @@ mod tests {
             start: 0x7f86_511e_b000,
             end: 0x7f86_511e_d000,
             offset: 0x27000,
-            perms: Perms { read: true, exec: true, ..Perms::default() },
+            perms: Perms {
+                read: true,
+                exec: true,
+                ..Perms::default()
+            },
             dev: (0xfe, 0x0a),
             inode: 1234,
             path: b"/usr/lib/libc.so.6".to_vec(),
@@ -169,9 +181,15 @@ mod tests {
     fn reads_our_own_maps() {
         let bytes = std::fs::read("/proc/self/maps").expect("/proc");
         let mappings = parse(&bytes);
-        assert_eq!(mappings.len(), bytes.split(|&byte| byte == b'\n').count() - 1);
+        assert_eq!(
+            mappings.len(),
+            bytes.split(|&byte| byte == b'\n').count() - 1
+        );
         let here = reads_our_own_maps as fn() as usize as u64;
-        let code = mappings.iter().find(|m| (m.start..m.end).contains(&here)).expect("our code");
+        let code = mappings
+            .iter()
+            .find(|m| (m.start..m.end).contains(&here))
+            .expect("our code");
         assert!(code.perms.exec && code.is_file());
     }
 }

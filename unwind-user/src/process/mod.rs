@@ -54,8 +54,7 @@ impl Identity {
     /// Whether the process is still there and has not ended.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        Stat::of(self.pid)
-            .is_ok_and(|stat| stat.start_time == self.start_time && !stat.has_ended())
+        Stat::of(self.pid).is_ok_and(|stat| stat.start_time == self.start_time && !stat.has_ended())
     }
 }
 
@@ -94,7 +93,10 @@ pub fn descendants(pid: i32) -> Vec<i32> {
         for tid in threads(parent).unwrap_or_default() {
             let list = std::fs::read_to_string(format!("/proc/{parent}/task/{tid}/children"));
             let list = list.unwrap_or_default();
-            found.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+            found.extend(
+                list.split_ascii_whitespace()
+                    .filter_map(|pid| pid.parse::<i32>().ok()),
+            );
         }
         let Some(&child) = found.get(next) else { break };
         parent = child;
@@ -107,14 +109,29 @@ pub fn descendants(pid: i32) -> Vec<i32> {
 /// A name that a process chose for itself, safe to print on a line of its own.
 fn printable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 fn split_arguments(bytes: &[u8]) -> Vec<OsString> {
-    let Some(bytes) = bytes.strip_suffix(b"\0").or(Some(bytes)).filter(|b| !b.is_empty()) else {
+    let Some(bytes) = bytes
+        .strip_suffix(b"\0")
+        .or(Some(bytes))
+        .filter(|b| !b.is_empty())
+    else {
         return Vec::new();
     };
-    bytes.split(|&byte| byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect()
+    bytes
+        .split(|&byte| byte == 0)
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -130,8 +147,14 @@ mod tests {
         assert_eq!(identity.exe, std::env::current_exe().expect("our path"));
         assert_eq!(identity.command, std::env::args_os().collect::<Vec<_>>());
         assert!(identity.is_alive());
-        let earlier = Identity { start_time: identity.start_time - 1, ..identity };
-        assert!(!earlier.is_alive(), "the same pid at another time is another process");
+        let earlier = Identity {
+            start_time: identity.start_time - 1,
+            ..identity
+        };
+        assert!(
+            !earlier.is_alive(),
+            "the same pid at another time is another process"
+        );
     }
 
     #[test]
@@ -141,7 +164,9 @@ mod tests {
         let (ready, started) = std::sync::mpsc::channel();
         let thread = thread
             .spawn(move || {
-                ready.send(nix::unistd::gettid().as_raw()).expect("the test listens");
+                ready
+                    .send(nix::unistd::gettid().as_raw())
+                    .expect("the test listens");
                 receive.recv().ok()
             })
             .expect("a thread");
@@ -163,12 +188,17 @@ mod tests {
             .expect("a shell");
         let mut line = String::new();
         let stdout = shell.stdout.take().expect("a pipe");
-        std::io::BufReader::new(stdout).read_line(&mut line).expect("the grandchild's pid");
+        std::io::BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("the grandchild's pid");
         let below = descendants(std::process::id() as i32);
         drop(shell.stdin.take());
         shell.wait().expect("the shell ends");
         assert!(below.contains(&(shell.id() as i32)), "{below:?}");
-        assert!(below.contains(&line.trim().parse().expect("a pid")), "{below:?}");
+        assert!(
+            below.contains(&line.trim().parse().expect("a pid")),
+            "{below:?}"
+        );
     }
 
     #[test]

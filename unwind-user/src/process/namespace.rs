@@ -37,8 +37,14 @@ pub fn process_of(tid: i32) -> io::Result<i32> {
 
 /// The numbers of one line of `/proc/PID/status`. (The name in it is escaped: no false line.)
 fn numbers(status: &[u8], key: &[u8]) -> Option<Vec<i32>> {
-    let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key))?;
-    std::str::from_utf8(line).ok()?.split_ascii_whitespace().map(|n| n.parse().ok()).collect()
+    let line = status
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(key))?;
+    std::str::from_utf8(line)
+        .ok()?
+        .split_ascii_whitespace()
+        .map(|n| n.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -58,6 +64,9 @@ mod tests {
     fn we_are_ourselves() {
         let pid = std::process::id() as i32;
         assert_eq!(pids(pid).expect("status").first(), Some(&pid));
-        assert_eq!(process_of(nix::unistd::gettid().as_raw()).expect("status"), pid);
+        assert_eq!(
+            process_of(nix::unistd::gettid().as_raw()).expect("status"),
+            pid
+        );
     }
 }

@@ -39,11 +39,19 @@ impl Stat {
         let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
         // The state is field 3 of proc(5); parent 4, flags 9, start time 22.
         let mut fields = rest.split_ascii_whitespace();
-        let &[state] = fields.next()?.as_bytes() else { return None };
+        let &[state] = fields.next()?.as_bytes() else {
+            return None;
+        };
         let parent = fields.next()?.parse().ok()?;
         let flags = fields.nth(4)?.parse().ok()?;
         let start_time = fields.nth(12)?.parse().ok()?;
-        Some(Self { comm, state, parent, flags, start_time })
+        Some(Self {
+            comm,
+            state,
+            parent,
+            flags,
+            start_time,
+        })
     }
 
     /// Whether it is a thread of the kernel, which has no memory of its own.
@@ -68,7 +76,10 @@ mod tests {
         let line = b"77 (a) R (b)) S 12 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 99 1";
         let stat = Stat::parse(line).expect("a line");
         assert_eq!(stat.comm, b"a) R (b)");
-        assert_eq!((stat.state, stat.parent, stat.start_time), (b'S', 12, 987_654));
+        assert_eq!(
+            (stat.state, stat.parent, stat.start_time),
+            (b'S', 12, 987_654)
+        );
         assert!(!stat.is_kernel_thread() && !stat.has_ended());
     }
 
@@ -80,7 +91,13 @@ mod tests {
 
     #[test]
     fn refuses_half_a_line() {
-        for line in [&b""[..], b")(", b"1 (a", b"1 (a) S 2 3", b"1 (a) SS 2 3 4 5 6 7 8 9 10"] {
+        for line in [
+            &b""[..],
+            b")(",
+            b"1 (a",
+            b"1 (a) S 2 3",
+            b"1 (a) SS 2 3 4 5 6 7 8 9 10",
+        ] {
             assert_eq!(Stat::parse(line), None, "{}", line.escape_ascii());
         }
     }

@@ -169,14 +169,25 @@ mod tests {
 
     #[test]
     fn names_the_children_to_use_instead() {
-        let child = |pid| PythonChild { pid, comm: "python3".into() };
-        let shell = |children| AttachError::NotPython { pid: 5, comm: "sh".into(), children };
+        let child = |pid| PythonChild {
+            pid,
+            comm: "python3".into(),
+        };
+        let shell = |children| AttachError::NotPython {
+            pid: 5,
+            comm: "sh".into(),
+            children,
+        };
         assert_eq!(
             shell(vec![child(6), child(7)]).to_string(),
             "process 5 (sh) runs no Python that we can find; below it Python runs: \
              use --pid 6 (python3) or --pid 7 (python3)"
         );
-        assert!(shell(vec![]).to_string().ends_with(", nor does a child of it"));
+        assert!(
+            shell(vec![])
+                .to_string()
+                .ends_with(", nor does a child of it")
+        );
     }
 
     #[test]
@@ -184,7 +195,10 @@ mod tests {
         assert!(AttachError::NotInitialised { pid: 1 }.may_pass());
         assert!(!AttachError::Gone { pid: 1 }.may_pass());
         let old = AttachError::layout(1, LayoutError::Unsupported(Version(0x030a_00f0)));
-        assert_eq!(old.to_string(), "process 1 runs CPython 3.10.0: 3.11 to 3.15 are supported");
+        assert_eq!(
+            old.to_string(),
+            "process 1 runs CPython 3.10.0: 3.11 to 3.15 are supported"
+        );
         assert!(!old.may_pass());
     }
 }

@@ -3,11 +3,19 @@
 //! Functions over [`crate::memory::Memory`] and a [`crate::layout::Layout`]; what they read is
 //! hostile, so every length is bounded and every failure a typed error or a visible placeholder.
 
+mod attach;
 pub mod code;
+mod error;
 pub mod frame;
 pub mod identity;
 pub mod linetable;
+pub mod paths;
+pub mod runtime;
 pub mod string;
+pub mod tstate;
+
+pub use attach::{Attached, attach};
+pub use error::{AttachError, PythonChild};
 
 #[cfg(test)]
 mod tests;

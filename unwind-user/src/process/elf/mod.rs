@@ -4,27 +4,19 @@
 //! little. The dynamic symbols are found through the segments: they survive when the section
 //! headers are stripped.
 
+mod tables;
+
 use std::fs::File;
 
-use object::LittleEndian;
-use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
-use object::read::elf::{
-    Dyn as _, FileHeader as _, GnuHashTable, HashTable, ProgramHeader as _, SectionHeader as _,
-    Sym as _,
-};
-use object::read::{ReadCache, ReadRef as _};
+use object::elf;
+use object::read::ReadCache;
+use object::read::elf::{FileHeader as _, ProgramHeader as _, Sym as _};
 
+use self::tables::{
+    Data, Dynamic, Header, LE, Segment, Symbol, build_id, py_runtime_section, static_symbols,
+};
 use super::maps::Mapping;
 
-type Header = FileHeader64<LittleEndian>;
-type Segment = ProgramHeader64<LittleEndian>;
-type Section = SectionHeader64<LittleEndian>;
-type Symbol = Sym64<LittleEndian>;
-type Data<'a> = &'a ReadCache<File>;
-
-const LE: LittleEndian = LittleEndian;
-/// Most bytes read of one table: a file can claim any size.
-const TABLE_MAX: u64 = 64 << 20;
 const PAGE: u64 = 4096;
 
 /// What an ELF file says about the Python in it. Addresses are the file's own: add the load bias.
@@ -38,6 +30,8 @@ pub struct Elf {
     pub py_runtime: Vec<u64>,
     /// Symbol `Py_Version`: 8 bytes, `PY_VERSION_HEX` (3.11+).
     pub py_version: Option<u64>,
+    /// Libraries that the dynamic linker maps before the program starts, itself not counted.
+    pub needed: usize,
     /// Whether `Py_Initialize` is defined here: some CPython of any age.
     pub py_initialize: bool,
     /// The linker's build id; empty where there is none.
@@ -95,8 +89,11 @@ impl Elf {
         if let Some(address) = py_runtime_section(header, sections, data) {
             found.py_runtime.push(address);
         }
-        if let Some((symbols, names)) = dynamic_symbols(segments, data) {
-            found.add_symbols(symbols, names);
+        if let Some(dynamic) = Dynamic::read(segments, data) {
+            found.needed = dynamic.needed();
+            if let Some(symbols) = dynamic.symbols(segments, data) {
+                found.add_symbols(symbols, dynamic.names);
+            }
         }
         // An executable that exports nothing keeps the names for its debugger, if not stripped.
         if found.py_version.is_none()
@@ -116,7 +113,10 @@ impl Elf {
             let first = load.offset & !(PAGE - 1);
             (first..load.offset.saturating_add(load.file_size)).contains(&mapping.offset)
         })?;
-        let vaddr = load.vaddr.wrapping_add(mapping.offset).wrapping_sub(load.offset);
+        let vaddr = load
+            .vaddr
+            .wrapping_add(mapping.offset)
+            .wrapping_sub(load.offset);
         Some(mapping.start.wrapping_sub(vaddr))
     }
 
@@ -130,9 +130,12 @@ impl Elf {
                 }),
                 elf::PT_TLS => {
                     let align = segment.p_align(LE).max(1);
-                    self.tls = Some(Tls { size: segment.p_memsz(LE), align });
+                    self.tls = Some(Tls {
+                        size: segment.p_memsz(LE),
+                        align,
+                    });
                 }
-                elf::PT_NOTE if self.build_id.is_empty() && segment.p_filesz(LE) < TABLE_MAX => {
+                elf::PT_NOTE if self.build_id.is_empty() => {
                     self.build_id = build_id(segment, data).unwrap_or_default();
                 }
                 _ => {}
@@ -143,7 +146,10 @@ impl Elf {
     fn add_symbols(&mut self, symbols: &[Symbol], names: &[u8]) {
         for symbol in symbols.iter().filter(|symbol| !symbol.is_undefined(LE)) {
             let name = names.get(symbol.st_name(LE) as usize..).unwrap_or_default();
-            let is = |wanted: &[u8]| name.strip_prefix(wanted).is_some_and(|n| n.first() == Some(&0));
+            let is = |wanted: &[u8]| {
+                name.strip_prefix(wanted)
+                    .is_some_and(|n| n.first() == Some(&0))
+            };
             let address = symbol.st_value(LE);
             if is(b"_PyRuntime") && !self.py_runtime.contains(&address) {
                 self.py_runtime.push(address);
@@ -156,86 +162,6 @@ impl Elf {
     }
 }
 
-fn build_id(segment: &Segment, data: Data<'_>) -> Option<Vec<u8>> {
-    let mut notes = segment.notes(LE, data).ok()??;
-    while let Ok(Some(note)) = notes.next() {
-        if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
-            return Some(note.desc().to_vec());
-        }
-    }
-    None
-}
-
-fn py_runtime_section(header: &Header, sections: &[Section], data: Data<'_>) -> Option<u64> {
-    let names = sections.get(header.e_shstrndx.get(LE) as usize)?;
-    let names = table(data, names.sh_offset(LE), names.sh_size(LE))?;
-    let section = sections.iter().find(|section| {
-        let name = names.get(section.sh_name(LE) as usize..).unwrap_or_default();
-        name.starts_with(b".PyRuntime\0")
-    })?;
-    Some(section.sh_addr(LE))
-}
-
-/// The `.symtab` and its names, by the section headers.
-fn static_symbols<'a>(
-    sections: &[Section],
-    data: Data<'a>,
-) -> Option<(&'a [Symbol], &'a [u8])> {
-    let symbols = sections.iter().find(|section| section.sh_type(LE) == elf::SHT_SYMTAB)?;
-    let names = sections.get(symbols.sh_link(LE) as usize)?;
-    let names = table(data, names.sh_offset(LE), names.sh_size(LE))?;
-    let count = symbols.sh_size(LE) / size_of::<Symbol>() as u64;
-    Some((symbol_table(data, symbols.sh_offset(LE), count)?, names))
-}
-
-/// The dynamic symbols and their names, as the dynamic linker finds them.
-fn dynamic_symbols<'a>(
-    segments: &[Segment],
-    data: Data<'a>,
-) -> Option<(&'a [Symbol], &'a [u8])> {
-    let dynamic = segments.iter().find(|segment| segment.p_type(LE) == elf::PT_DYNAMIC)?;
-    (dynamic.p_filesz(LE) < TABLE_MAX).then_some(())?;
-    let dynamic = dynamic.dynamic(LE, data).ok()??;
-    let value = |tag: u32| {
-        dynamic.iter().find(|entry| entry.tag32(LE) == Some(tag)).map(|entry| entry.d_val(LE))
-    };
-    let count = match value(elf::DT_GNU_HASH) {
-        Some(hash) => {
-            let (offset, size) = file_range(segments, hash)?;
-            let bytes = table(data, offset, size.min(TABLE_MAX))?;
-            GnuHashTable::<Header>::parse(LE, bytes).ok()?.symbol_table_length(LE)?
-        }
-        None => {
-            let (offset, size) = file_range(segments, value(elf::DT_HASH)?)?;
-            let bytes = table(data, offset, size.min(TABLE_MAX))?;
-            HashTable::<Header>::parse(LE, bytes).ok()?.symbol_table_length()
-        }
-    };
-    let (names, _) = file_range(segments, value(elf::DT_STRTAB)?)?;
-    let (symbols, _) = file_range(segments, value(elf::DT_SYMTAB)?)?;
-    let names = table(data, names, value(elf::DT_STRSZ)?)?;
-    Some((symbol_table(data, symbols, u64::from(count))?, names))
-}
-
-/// Where in the file the bytes of `address` are, and how many follow in its segment.
-fn file_range(segments: &[Segment], address: u64) -> Option<(u64, u64)> {
-    segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD).find_map(|segment| {
-        let inside = address.checked_sub(segment.p_vaddr(LE))?;
-        let left = segment.p_filesz(LE).checked_sub(inside)?;
-        Some((segment.p_offset(LE).checked_add(inside)?, left))
-    })
-}
-
-fn symbol_table<'a>(data: Data<'a>, offset: u64, count: u64) -> Option<&'a [Symbol]> {
-    (count <= TABLE_MAX / size_of::<Symbol>() as u64).then_some(())?;
-    data.read_slice_at(offset, usize::try_from(count).ok()?).ok()
-}
-
-fn table<'a>(data: Data<'a>, offset: u64, size: u64) -> Option<&'a [u8]> {
-    (size <= TABLE_MAX).then_some(())?;
-    data.read_bytes_at(offset, size).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +171,7 @@ mod tests {
     fn knows_its_own_file() {
         let file = File::open("/proc/self/exe").expect("our executable");
         let elf = Elf::read(file).expect("our executable is ELF");
+        assert!(elf.needed > 0, "a C library");
         assert!(elf.py_runtime.is_empty() && elf.py_version.is_none() && !elf.py_initialize);
         assert!(!elf.build_id.is_empty() && elf.tls.is_some_and(|tls| tls.size > 0));
         // Every mapping of the file gives the same bias.
@@ -263,15 +190,18 @@ mod tests {
     #[test]
     fn finds_dynamic_symbols_without_section_headers() {
         let bytes = std::fs::read("/proc/self/maps").expect("our maps");
-        let libc = maps::parse(&bytes).into_iter().find(|m| m.path.ends_with(b"/libc.so.6"));
+        let libc = maps::parse(&bytes)
+            .into_iter()
+            .find(|m| m.path.ends_with(b"/libc.so.6"));
         let path = String::from_utf8(libc.expect("the C library").path).expect("a plain path");
         let cache = ReadCache::new(File::open(path).expect("the C library"));
         let header = Header::parse(&cache).expect("ELF");
         let segments = header.program_headers(LE, &cache).expect("segments");
-        let (symbols, names) = dynamic_symbols(segments, &cache).expect("dynamic symbols");
-        let malloc = symbols.iter().find(|symbol| {
-            names[symbol.st_name(LE) as usize..].starts_with(b"malloc\0")
-        });
+        let dynamic = Dynamic::read(segments, &cache).expect("a dynamic section");
+        let symbols = dynamic.symbols(segments, &cache).expect("dynamic symbols");
+        let malloc = symbols
+            .iter()
+            .find(|symbol| dynamic.names[symbol.st_name(LE) as usize..].starts_with(b"malloc\0"));
         assert!(malloc.is_some_and(|symbol| symbol.st_value(LE) != 0));
     }
 

@@ -1,0 +1,183 @@
+//! The thread states that an interpreter lists.
+
+use std::collections::HashSet;
+
+use crate::layout::Layout;
+use crate::memory::{Addr, Memory};
+
+/// Interpreters of a process that are looked at.
+const INTERPRETERS_MAX: usize = 256;
+/// Thread states of a process that are looked at.
+const THREADS_MAX: usize = 8192;
+/// Most bytes read of one thread state.
+const STATE_MAX: u64 = 1024;
+
+/// One `PyThreadState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadState {
+    /// Its address.
+    pub addr: Addr,
+    /// `thread_id`: `pthread_self()`, which on x86-64 Linux is the thread's FS base. 0 while no
+    /// thread uses the state.
+    pub thread_id: u64,
+    /// `native_thread_id`, a number of the target's own PID namespace.
+    pub native_thread_id: u64,
+    /// The `PyInterpreterState` it belongs to.
+    pub interp: Addr,
+}
+
+/// The thread states of all interpreters of the runtime at `runtime`: newest first, at most
+/// 8,192 of 256 interpreters.
+///
+/// The lists change while they are read: one that tears is read as far as it goes. A state is
+/// listed only if it names the interpreter that lists it.
+#[must_use]
+pub fn threads(memory: &dyn Memory, layout: &Layout, runtime: Addr) -> Vec<ThreadState> {
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    let mut interp = pointer(memory, runtime.add(layout.runtime.interpreters_head));
+    while let Some(at) = interp.filter(|at| seen.len() < INTERPRETERS_MAX && seen.insert(*at)) {
+        list(memory, layout, at, &mut found);
+        interp = pointer(memory, at.add(layout.interp.next));
+    }
+    found
+}
+
+fn list(memory: &dyn Memory, layout: &Layout, interp: Addr, found: &mut Vec<ThreadState>) {
+    let mut seen = HashSet::new();
+    let mut next = pointer(memory, interp.add(layout.interp.threads_head));
+    while let Some(addr) = next.filter(|addr| found.len() < THREADS_MAX && seen.insert(*addr)) {
+        let Some((state, after)) = read(memory, layout, addr) else {
+            return;
+        };
+        if state.interp != interp {
+            return;
+        }
+        found.push(state);
+        next = after;
+    }
+}
+
+/// A thread state and the next one in its list.
+fn read(memory: &dyn Memory, layout: &Layout, addr: Addr) -> Option<(ThreadState, Option<Addr>)> {
+    let thread = &layout.thread;
+    let fields = [
+        thread.next,
+        thread.interp,
+        thread.thread_id,
+        thread.native_thread_id,
+    ];
+    let size = fields
+        .iter()
+        .max()?
+        .checked_add(8)
+        .filter(|&size| size <= STATE_MAX)?;
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    memory.read(addr, &mut bytes).ok()?;
+    let word = |offset: u64| {
+        let word = bytes.get(usize::try_from(offset).ok()?..)?.first_chunk()?;
+        Some(u64::from_le_bytes(*word))
+    };
+    let state = ThreadState {
+        addr,
+        thread_id: word(thread.thread_id)?,
+        native_thread_id: word(thread.native_thread_id)?,
+        interp: Addr(word(thread.interp)?),
+    };
+    Some((state, word(thread.next).filter(|&next| next != 0).map(Addr)))
+}
+
+fn pointer(memory: &dyn Memory, addr: Addr) -> Option<Addr> {
+    memory.addr(addr).ok().filter(|pointer| !pointer.is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Version, v3_12};
+    use crate::memory::Ranges;
+
+    const RUNTIME: u64 = 0x1000;
+    const INTERP: u64 = 0x2000;
+
+    fn layout() -> Layout {
+        v3_12(Version(0x030c_01f0))
+    }
+
+    /// One page that holds these words.
+    fn page(words: &[(u64, u64)]) -> Vec<u8> {
+        let mut page = vec![0; 0x1000];
+        for (offset, word) in words {
+            page[*offset as usize..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        page
+    }
+
+    fn thread(layout: &Layout, interp: u64, next: u64, id: u64) -> Vec<u8> {
+        let thread = &layout.thread;
+        let native = (thread.native_thread_id, id + 1);
+        page(&[
+            (thread.interp, interp),
+            (thread.next, next),
+            (thread.thread_id, id),
+            native,
+        ])
+    }
+
+    fn read(layout: &Layout, pages: &[(u64, Vec<u8>)]) -> Vec<ThreadState> {
+        let mut memory = Ranges::new();
+        for (addr, bytes) in pages {
+            memory.push(Addr(*addr), bytes);
+        }
+        threads(&memory, layout, Addr(RUNTIME))
+    }
+
+    #[test]
+    fn lists_every_thread_of_every_interpreter() {
+        let l = layout();
+        let found = read(
+            &l,
+            &[
+                (RUNTIME, page(&[(l.runtime.interpreters_head, INTERP)])),
+                (
+                    INTERP,
+                    page(&[(l.interp.next, 0x5000), (l.interp.threads_head, 0x3000)]),
+                ),
+                (0x3000, thread(&l, INTERP, 0x4000, 70)),
+                (0x4000, thread(&l, INTERP, 0, 80)),
+                (0x5000, page(&[(l.interp.threads_head, 0x6000)])),
+                (0x6000, thread(&l, 0x5000, 0, 70)),
+            ],
+        );
+        let expected = [
+            (0x3000, 70, INTERP),
+            (0x4000, 80, INTERP),
+            (0x6000, 70, 0x5000),
+        ];
+        let expected = expected.map(|(addr, thread_id, interp)| ThreadState {
+            addr: Addr(addr),
+            thread_id,
+            native_thread_id: thread_id + 1,
+            interp: Addr(interp),
+        });
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn ends_on_circles_gaps_and_strangers() {
+        let l = layout();
+        let runtime = (RUNTIME, page(&[(l.runtime.interpreters_head, INTERP)]));
+        let heads = [(l.interp.next, INTERP), (l.interp.threads_head, 0x3000)];
+        let interp = (INTERP, page(&heads));
+        let circle = (0x3000, thread(&l, INTERP, 0x3000, 70));
+        assert_eq!(
+            read(&l, &[runtime.clone(), interp.clone(), circle]).len(),
+            1
+        );
+        let gap = (0x3000, thread(&l, INTERP, 0x9000, 70));
+        assert_eq!(read(&l, &[runtime.clone(), interp.clone(), gap]).len(), 1);
+        let stranger = (0x3000, thread(&l, 0x7777, 0, 70));
+        assert_eq!(read(&l, &[runtime, interp, stranger]).len(), 0);
+        assert_eq!(read(&l, &[]).len(), 0);
+    }
+}
