@@ -98,9 +98,14 @@ impl Code {
         if matches!(layout.frame.instr, Instr::Previous(_)) && offset == UNIT.wrapping_neg() {
             // Before the first instruction has started.
             let line = Some(self.first_line);
-            return Location { line, ..Location::default() };
+            return Location {
+                line,
+                ..Location::default()
+            };
         }
-        let unit = u32::try_from(offset / UNIT).ok().filter(|unit| *unit < self.code_units);
+        let unit = u32::try_from(offset / UNIT)
+            .ok()
+            .filter(|unit| *unit < self.code_units);
         match unit {
             Some(unit) if offset.is_multiple_of(UNIT) => self.lines.locate(unit),
             _ => Location::default(),
@@ -138,7 +143,13 @@ struct Head {
 impl Head {
     fn read(memory: &dyn Memory, layout: &Layout, addr: Addr) -> Result<Self, CodeError> {
         let code = &layout.code;
-        let pointers = [code.filename, code.name, code.qualname, code.linetable, code.code_units];
+        let pointers = [
+            code.filename,
+            code.name,
+            code.qualname,
+            code.linetable,
+            code.code_units,
+        ];
         let ints = code.firstlineno.max(code.flags) + 4;
         let end = pointers.into_iter().fold(ints, |end, at| end.max(at + 8));
         let mut bytes = [0; CODE_BYTES_MAX as usize];
@@ -150,7 +161,11 @@ impl Head {
         let int = |at| field(bytes, at).map_or(0, u32::from_le_bytes);
         let pointer = |at, name| {
             let value = word(at);
-            if value == 0 || value % 8 != 0 { Err(wrong(name, value)) } else { Ok(Addr(value)) }
+            if value == 0 || value % 8 != 0 {
+                Err(wrong(name, value))
+            } else {
+                Ok(Addr(value))
+            }
         };
         let units = word(code.code_units);
         if units == 0 || units > CODE_UNITS_MAX {

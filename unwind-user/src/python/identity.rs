@@ -46,8 +46,10 @@ pub fn read_identity(
     let bytes = buffer.get_mut(..words as usize * 8).unwrap_or_default();
     let at = addr.add(start);
     memory.read(at, bytes)?;
-    let mut identity =
-        CodeIdentity { words: [0; IDENTITY_WORDS_MAX], name: [0; NAME_WORDS] };
+    let mut identity = CodeIdentity {
+        words: [0; IDENTITY_WORDS_MAX],
+        name: [0; NAME_WORDS],
+    };
     match layout.code.identity {
         Identity::Version(offset) => {
             let version = field(bytes, offset - start).map_or(0, u32::from_le_bytes);
@@ -68,10 +70,14 @@ pub fn read_identity(
 /// Blanks what changes during a name's life (its hash, its cached encodings) and what follows
 /// its last character: that is another object's.
 fn keep_lasting(layout: &UnicodeLayout, name: &mut [u8; NAME_BYTES]) {
-    let Ok(shape) = Shape::parse(layout, name, NAME_START) else { return };
+    let Ok(shape) = Shape::parse(layout, name, NAME_START) else {
+        return;
+    };
     let data = (shape.data - NAME_START) as usize; // at most HEAD_BYTES_MAX
     let characters = shape.length.saturating_mul(shape.width as u64);
-    let end = usize::try_from(characters).unwrap_or(usize::MAX).saturating_add(data);
+    let end = usize::try_from(characters)
+        .unwrap_or(usize::MAX)
+        .saturating_add(data);
     let length = (layout.length - NAME_START) as usize;
     for (at, byte) in name.iter_mut().enumerate() {
         let kept = (length..length + 8).contains(&at) || (data..end).contains(&at);

@@ -28,7 +28,11 @@ pub struct Entries<'a> {
 /// Entries of `table`, for a code object whose `co_firstlineno` is `first_line`.
 #[must_use]
 pub fn entries(table: &[u8], first_line: u32) -> Entries<'_> {
-    Entries { rest: table, unit: 0, line: first_line.into() }
+    Entries {
+        rest: table,
+        unit: 0,
+        line: first_line.into(),
+    }
 }
 
 /// The location of code unit `unit`; all unknown where the table has none.
@@ -69,12 +73,19 @@ impl LineTable {
         let mut decoder = entries(&table, first_line);
         while !decoder.rest.is_empty() {
             let at = (table.len() - decoder.rest.len()) as u32; // below TABLE_BYTES_MAX
-            marks.push(Mark { unit: decoder.unit, at, line: decoder.line });
+            marks.push(Mark {
+                unit: decoder.unit,
+                at,
+                line: decoder.line,
+            });
             if decoder.nth(STRIDE - 1).is_none() {
                 break;
             }
         }
-        Self { table: table.into(), marks: marks.into() }
+        Self {
+            table: table.into(),
+            marks: marks.into(),
+        }
     }
 
     /// The location of code unit `unit`; all unknown where the table has none.
@@ -82,9 +93,21 @@ impl LineTable {
     pub fn locate(&self, unit: u32) -> Location {
         let next = self.marks.partition_point(|mark| mark.unit <= unit);
         let mark = next.checked_sub(1).and_then(|at| self.marks.get(at));
-        let Some(&Mark { unit: from, at, line }) = mark else { return Location::default() };
+        let Some(&Mark {
+            unit: from,
+            at,
+            line,
+        }) = mark
+        else {
+            return Location::default();
+        };
         let rest = self.table.get(at as usize..).unwrap_or_default();
-        Entries { rest, unit: from, line }.locate(unit)
+        Entries {
+            rest,
+            unit: from,
+            line,
+        }
+        .locate(unit)
     }
 
     /// Bytes of heap it takes.
@@ -127,24 +150,37 @@ impl Entries<'_> {
             }
             10..=12 => {
                 let (column, end) = (self.byte()?, self.byte()?);
-                self.one_line(code.into(), column.into(), end.into())
+                self.one_line(i64::from(code) - 10, column.into(), end.into())
             }
             13 => {
                 let line = self.advance_signed()?;
-                Location { line, end_line: line, ..Location::default() }
+                Location {
+                    line,
+                    end_line: line,
+                    ..Location::default()
+                }
             }
             14 => {
                 let line = self.advance_signed()?;
                 let end_line = line_number(self.line + i64::from(self.varint()?));
                 // 0 says that there is none.
                 let column = self.varint()?.checked_sub(1);
-                Location { line, end_line, column, end_column: self.varint()?.checked_sub(1) }
+                Location {
+                    line,
+                    end_line,
+                    column,
+                    end_column: self.varint()?.checked_sub(1),
+                }
             }
             _ => Location::default(),
         };
         let start = self.unit;
         self.unit = start.saturating_add(units);
-        Some(Entry { start, units, location })
+        Some(Entry {
+            start,
+            units,
+            location,
+        })
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -182,9 +218,14 @@ impl Entries<'_> {
         line_number(self.line)
     }
 
-    fn one_line(&mut self, code: i64, column: u32, end_column: u32) -> Location {
-        let line = self.advance(code.saturating_sub(10).max(0));
-        Location { line, end_line: line, column: Some(column), end_column: Some(end_column) }
+    fn one_line(&mut self, lines: i64, column: u32, end_column: u32) -> Location {
+        let line = self.advance(lines);
+        Location {
+            line,
+            end_line: line,
+            column: Some(column),
+            end_column: Some(end_column),
+        }
     }
 }
 

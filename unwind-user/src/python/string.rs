@@ -53,7 +53,11 @@ pub fn read_str(
     let shape = Shape::read(memory, layout, addr)?;
     let data = addr.add(shape.data);
     let cut = shape.length > max_chars as u64;
-    let suffix = if cut { shape.hash_suffix(memory, data) } else { String::new() };
+    let suffix = if cut {
+        shape.hash_suffix(memory, data)
+    } else {
+        String::new()
+    };
     let kept = if cut {
         max_chars.saturating_sub(suffix.chars().count())
     } else {
@@ -80,10 +84,8 @@ pub fn read_bytes(
     max: usize,
 ) -> Result<Vec<u8>, ObjectError> {
     let size = memory.u64(addr.add(layout.size))?;
-    let size = usize::try_from(size).ok().filter(|size| *size <= max);
-    let Some(size) = size else {
-        return Err(ObjectError::Length(memory.u64(addr.add(layout.size))?));
-    };
+    let within = usize::try_from(size).ok().filter(|size| *size <= max);
+    let size = within.ok_or(ObjectError::Length(size))?;
     let data = addr.add(layout.data);
     // Grown by what is there, since the size may be a lie.
     let mut bytes = Vec::new();
@@ -142,14 +144,26 @@ impl Shape {
         if i64::try_from(length).is_err() {
             return Err(ObjectError::Length(length));
         }
-        let data = if ascii { layout.ascii_data } else { layout.compact_data };
-        Ok(Self { length, width, data, ascii })
+        let data = if ascii {
+            layout.ascii_data
+        } else {
+            layout.compact_data
+        };
+        Ok(Self {
+            length,
+            width,
+            data,
+            ascii,
+        })
     }
 
     /// What follows a cut name, so that two long names that begin alike differ: `…` and 12 digits.
     fn hash_suffix(&self, memory: &dyn Memory, data: Addr) -> String {
         let mut hash = fnv(FNV_START, &self.length.to_le_bytes());
-        let total = self.length.saturating_mul(self.width as u64).min(HASHED_BYTES_MAX);
+        let total = self
+            .length
+            .saturating_mul(self.width as u64)
+            .min(HASHED_BYTES_MAX);
         let mut piece = [0; 1024];
         let mut at = 0;
         while at < total {
@@ -175,12 +189,17 @@ const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a, the same in every build: recordings replay to the same names.
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// Appends one character of 1, 2 or 4 bytes.
 fn push(text: &mut String, bytes: &[u8], ascii: bool) {
-    let code = bytes.iter().rev().fold(0, |code, byte| code << 8 | u32::from(*byte));
+    let code = bytes
+        .iter()
+        .rev()
+        .fold(0, |code, byte| code << 8 | u32::from(*byte));
     // Writing to a String cannot fail.
     let _ = match char::from_u32(code) {
         Some(_) if ascii && code >= 0x80 => write!(text, "\\x{code:02x}"),
