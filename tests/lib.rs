@@ -1,1 +1,7 @@
 //! Support shared by the integration tests.
+
+mod case;
+mod pythons;
+
+pub use case::Case;
+pub use pythons::{Place, Python, pythons};
