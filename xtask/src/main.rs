@@ -28,8 +28,9 @@ enum Command {
     /// Build the profiler in release mode and run it
     ///
     /// All arguments are those of `unwind run`: `cargo xtask run --pid 4711 -o profile.svg`,
-    /// `cargo xtask run -- python3 script.py`; `cargo xtask run -- --help` lists them. Signals and
-    /// the exit code are the profiler's. It needs root or the capabilities that it names.
+    /// `cargo xtask run -- python3 script.py`; `cargo xtask run --help` lists them. Signals and the
+    /// exit code are the profiler's; a failed build has exit code 125. It needs root or the
+    /// capabilities that it names.
     Run {
         /// Options of `unwind run`
         #[arg(
@@ -85,7 +86,15 @@ enum Command {
     Audit,
 }
 
+/// Exit code of `run` for failures that are not the profiled command's.
+const NOT_THE_COMMAND: u8 = 125;
+
 fn main() -> ExitCode {
+    // Not by clap, which would keep a leading `--` and `--help` for itself.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "run") {
+        return exit(run::run(&words.collect::<Vec<_>>()), NOT_THE_COMMAND);
+    }
     let done = match &Cli::parse().command {
         Command::Run { args } => run::run(args),
         Command::Test(options) => test::test(options),
@@ -95,11 +104,16 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::tidy(),
         Command::Audit => audit::audit(),
     };
+    exit(done, 1)
+}
+
+/// Reports an error and chooses the exit code.
+fn exit(done: anyhow::Result<()>, failure: u8) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(failure)
         }
     }
 }
