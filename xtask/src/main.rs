@@ -45,7 +45,7 @@ enum Command {
     ///
     /// Interpreters: pyenv's, those on PATH, and, as root where debootstrap is or can be installed,
     /// 3.13, 3.14 and 3.15 in a Debian sid rootfs, made once in ~/.cache/unwind/sid (370 MB; remove
-    /// it to have it made anew). Suites: `unit`, and each [[test]] of the package in tests/. The
+    /// it to have it made anew). Suites: `unit`, and each test target of the package in tests/. The
     /// last line is `N passed, N failed, N skipped`; the exit code is 1 if anything failed.
     ///
     /// Examples: `cargo xtask test --only unit`, `cargo xtask test --only truth --python 3.12`.

@@ -19,7 +19,7 @@ use self::table::Totals;
 /// What to test.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Run only this suite: `unit`, or a [[test]] of the package in tests/ (repeatable)
+    /// Run only this suite: `unit`, or a test target of the package in tests/ (repeatable)
     #[arg(long, value_name = "SUITE")]
     only: Vec<String>,
     /// Test only this version of Python, such as 3.12 (repeatable)
@@ -65,6 +65,17 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         pythons = interpreters::variable(found.into_iter());
     }
     for suite in &suites {
+        if suite != suites::UNIT && pythons.is_empty() {
+            let reason = "no interpreter to test with".to_owned();
+            cases.push(Case::new(
+                suite,
+                cases::NO_INTERPRETER,
+                "suite",
+                Outcome::Skipped,
+                reason,
+            ));
+            continue;
+        }
         cases.extend(suites::run(suite, &pythons)?);
     }
 

@@ -70,8 +70,12 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     }
 
     let code = code_only(text);
-    let length = code.lines().position(|line| line == "#[cfg(test)]");
-    let length = length.unwrap_or_else(|| code.lines().count());
+    let length = if is_test_module(path) {
+        0
+    } else {
+        let tests = code.lines().position(|line| line == "#[cfg(test)]");
+        tests.unwrap_or_else(|| code.lines().count())
+    };
     if length > LONGEST && !text.lines().take(5).any(|line| line.contains(GENERATED)) {
         find(
             length - 1,
@@ -114,6 +118,16 @@ fn names_private_folder(line: &str) -> bool {
         !within && PRIVATE.iter().any(below)
     };
     line.match_indices('/').any(|(at, _)| begins(at))
+}
+
+/// Whether a file of a library or program is a module of unit tests: `tests.rs`, or below `tests/`.
+fn is_test_module(path: &str) -> bool {
+    let below_src = path.split_once("/src/").map(|(_, below)| below);
+    below_src.is_some_and(|below| {
+        below
+            .split('/')
+            .any(|part| part == "tests" || part == "tests.rs")
+    })
 }
 
 /// Whether `word` stands in `line` by itself.
@@ -178,5 +192,8 @@ mod tests {
         assert_findings("tests/names.rs", code, &[]);
         let tested = format!("#[cfg(test)]\nmod tests {{\n{code}}}\n");
         assert_findings("unwind-user/src/python/walk.rs", &tested, &[]);
+        assert_findings("unwind-user/src/python/tests/walk.rs", code, &[]);
+        assert_findings("unwind-user/src/python/tests.rs", code, &[]);
+        assert_findings("unwind-user/src/latests.rs", code, &[1]);
     }
 }
