@@ -29,7 +29,8 @@ impl Rootfs {
         let rootfs = Self(cache.join("sid"));
         let missing = |&minor: &u8| !rootfs.0.join(format!("usr/bin/python3.{minor}")).exists();
         if !rootfs.0.exists() {
-            fs::create_dir_all(&cache)?;
+            fs::create_dir_all(&cache)
+                .with_context(|| format!("cannot make {}", cache.display()))?;
             make(&cache, &rootfs.0)?;
         }
         if let Some(minor) = VERSIONS.iter().find(|minor| missing(minor)) {
