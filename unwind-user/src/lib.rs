@@ -6,11 +6,15 @@
 
 pub mod bpf;
 pub mod cache;
+pub mod cli;
+pub mod format;
 pub mod layout;
 pub mod memory;
+pub mod metrics;
 pub mod pipeline;
 pub mod process;
 pub mod profile;
 pub mod python;
+pub mod run;
 pub mod sample;
 pub mod sys;

@@ -53,6 +53,19 @@ pub enum Marker {
 }
 
 impl Marker {
+    /// Every marker.
+    pub const ALL: [Self; 9] = [
+        Self::Truncated,
+        Self::Incomplete,
+        Self::PageFault,
+        Self::FreedCode,
+        Self::NoPythonFrames,
+        Self::Unreadable,
+        Self::Gc,
+        Self::Native,
+        Self::ProfileFull,
+    ];
+
     /// How every output prints it.
     #[must_use]
     pub const fn text(self) -> &'static str {
