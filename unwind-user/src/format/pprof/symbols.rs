@@ -123,11 +123,12 @@ pub(super) fn message(profile: &Profile, places: &[Place], strings: &mut Strings
                 (function.name, function.file, function.first_line)
             }
         };
-        let name = strings.id(if name.is_empty() { UNNAMED } else { name });
         message.function.push(Function {
             id,
-            name,
-            system_name: name,
+            name: strings.id(if name.is_empty() { UNNAMED } else { name }),
+            // Go's pprof takes a name that equals its system name for C++ and cuts what is in
+            // brackets: nothing would be left of `<module>`.
+            system_name: 0,
             filename: strings.id(file),
             start_line: i64::from(first_line),
         });

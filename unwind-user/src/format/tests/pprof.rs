@@ -39,7 +39,7 @@ pub(super) fn resolve(message: &message::Profile) -> Vec<Resolved> {
             .iter()
             .find(|f| f.id == line.function_id)
             .unwrap();
-        assert_eq!(function.name, function.system_name);
+        assert_eq!(text(function.system_name), "");
         let (name, file) = (text(function.name), text(function.filename));
         (name, file, line.line, line.column, function.start_line)
     };
