@@ -107,7 +107,7 @@ pub fn descendants(pid: i32) -> Vec<i32> {
 }
 
 /// A name that a process chose for itself, safe to print on a line of its own.
-fn printable(name: &[u8]) -> String {
+pub(crate) fn printable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     text.chars()
         .map(|c| {

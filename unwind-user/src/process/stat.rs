@@ -17,6 +17,8 @@ pub struct Stat {
     pub start_time: u64,
 }
 
+/// `PF_EXITING`: its memory may be gone already.
+const EXITING: u32 = 0x4;
 /// `PF_KTHREAD`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
@@ -60,10 +62,10 @@ impl Stat {
         self.flags & KERNEL_THREAD != 0
     }
 
-    /// Whether it has ended: a zombie, or a dying process.
+    /// Whether it has ended, or is about to: a zombie, or its main thread is exiting.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
+        self.flags & EXITING != 0 || matches!(self.state, b'Z' | b'X' | b'x')
     }
 }
 

@@ -1,6 +1,6 @@
 //! Code objects: what a frame is shown as.
 
-use super::identity::{CodeIdentity, read_identity};
+pub use super::identity::{CodeIdentity, read_identity};
 use super::linetable::{LineTable, Location, TABLE_BYTES_MAX};
 use super::string::{NAME_CHARS_MAX, field, read_bytes, read_str};
 use crate::layout::{CODE_BYTES_MAX, Instr, Layout};

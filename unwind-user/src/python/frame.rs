@@ -53,12 +53,19 @@ impl<M: Memory> Frames for Parsed<'_, M> {
         let header = &*header;
         let word = |offset: u64| {
             let at = offset as usize;
-            let bytes = header.get(at..at + 8).and_then(|b| b.try_into().ok()).ok_or(fault)?;
+            let bytes = header
+                .get(at..at + 8)
+                .and_then(|b| b.try_into().ok())
+                .ok_or(fault)?;
             Ok(Addr(u64::from_le_bytes(bytes)))
         };
         let byte = |offset: u64| header.get(offset as usize).copied().ok_or(fault);
         let (Instr::Previous(instr) | Instr::Current(instr)) = layout.instr;
-        let flag = if let Entry::Flag(offset) = layout.entry { byte(offset)? } else { 0 };
+        let flag = if let Entry::Flag(offset) = layout.entry {
+            byte(offset)?
+        } else {
+            0
+        };
         Ok(FrameHead {
             code: word(layout.code)?,
             previous: word(layout.previous)?,
@@ -108,7 +115,11 @@ pub fn walk(
     let mut met = 0;
     while met < DEPTH_MAX {
         if next.is_null() || next == base_frame {
-            let bottom = if has_base { next == base_frame } else { met == 0 };
+            let bottom = if has_base {
+                next == base_frame
+            } else {
+                met == 0
+            };
             return (if bottom { End::Complete } else { End::Broken }, met);
         }
         let head = match frames.head(next) {
@@ -125,11 +136,21 @@ pub fn walk(
         };
         let code = Addr(head.code.0 & !frame.code_tag);
         if is_python && !code.is_null() {
-            out.push(RawFrame { code, instr: head.instr });
+            out.push(RawFrame {
+                code,
+                instr: head.instr,
+            });
         }
         if head.previous.is_null() && !has_base {
             let any = matches!(frame.entry, Entry::Flag(_));
-            return (if any || is_entry { End::Complete } else { End::Broken }, met);
+            return (
+                if any || is_entry {
+                    End::Complete
+                } else {
+                    End::Broken
+                },
+                met,
+            );
         }
         next = head.previous;
     }

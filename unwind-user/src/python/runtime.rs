@@ -62,8 +62,7 @@ enum Found {
 /// [`AttachError`]: what the process is instead, or why its Python cannot be read.
 pub fn find(pid: i32, memory: &dyn Memory) -> Result<Runtime, AttachError> {
     check_state(pid)?;
-    let mappings = process::mappings(pid).map_err(|error| io_error(pid, &error))?;
-    let images = images(pid, &mappings, IMAGES_MAX);
+    let images = images_of(pid)?;
     let mut idle = false;
     let mut starting = images.is_empty();
     let mut refused = None;
@@ -93,35 +92,34 @@ pub fn find(pid: i32, memory: &dyn Memory) -> Result<Runtime, AttachError> {
             }
         }
     }
-    check_state(pid)?;
+    let comm = check_state(pid)?;
+    // Another program since, or another library: what was seen is of no time at all.
+    starting |= images != images_of(pid)?;
     Err(match refused {
+        _ if starting => AttachError::Starting { pid },
         Some(error) => error,
         None if idle => AttachError::NotInitialised { pid },
-        None if starting => AttachError::Starting { pid },
-        None => not_python(pid),
+        None => not_python(pid, comm),
     })
 }
 
-/// Refuses what has no interpreter by its kind.
-fn check_state(pid: i32) -> Result<(), AttachError> {
-    let stat = Stat::of(pid).map_err(|error| io_error(pid, &error))?;
-    let tgid = namespace::process_of(pid).map_err(|error| io_error(pid, &error))?;
-    if stat.is_kernel_thread() {
-        let comm = process::thread_name(pid, pid).unwrap_or_default();
-        Err(AttachError::KernelThread { pid, comm })
-    } else if stat.has_ended() {
-        Err(if stat.state == b'Z' {
-            AttachError::Zombie { pid }
-        } else {
-            AttachError::Gone { pid }
-        })
-    } else if tgid != pid {
-        Err(AttachError::Thread {
-            tid: pid,
-            process: tgid,
-        })
-    } else {
-        Ok(())
+fn images_of(pid: i32) -> Result<Vec<Image>, AttachError> {
+    let mappings = process::mappings(pid).map_err(|error| io_error(pid, &error))?;
+    Ok(images(pid, &mappings, IMAGES_MAX))
+}
+
+/// Refuses what has no interpreter by its kind; gives the name of the rest.
+fn check_state(pid: i32) -> Result<String, AttachError> {
+    let io_error = |error| io_error(pid, &error);
+    let process = namespace::process_of(pid).map_err(io_error)?;
+    let stat = Stat::of(pid).map_err(io_error)?;
+    let comm = process::printable(&stat.comm);
+    match stat.state {
+        _ if stat.is_kernel_thread() => Err(AttachError::KernelThread { pid, comm }),
+        b'Z' => Err(AttachError::Zombie { pid }),
+        _ if stat.has_ended() => Err(AttachError::Gone { pid }),
+        _ if process != pid => Err(AttachError::Thread { tid: pid, process }),
+        _ => Ok(comm),
     }
 }
 
@@ -254,18 +252,16 @@ fn layout_at(
     }
 }
 
-fn not_python(pid: i32) -> AttachError {
-    let comm = |pid| process::thread_name(pid, pid).unwrap_or_default();
-    let children = process::descendants(pid)
-        .into_iter()
-        .filter(|&pid| looks_like_python(pid));
+fn not_python(pid: i32, comm: String) -> AttachError {
+    let children = process::descendants(pid).into_iter();
+    let children = children.filter(|&pid| looks_like_python(pid));
     let children = children.map(|pid| PythonChild {
         pid,
-        comm: comm(pid),
+        comm: process::thread_name(pid, pid).unwrap_or_default(),
     });
     AttachError::NotPython {
         pid,
-        comm: comm(pid),
+        comm,
         children: children.take(CHILDREN_NAMED).collect(),
     }
 }

@@ -4,10 +4,12 @@ pub mod hold;
 pub mod oncpu;
 pub mod output;
 pub mod privileges;
+mod procs;
 pub mod session;
 mod setup;
 mod status;
 mod summary;
+pub mod totals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,15 +18,18 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::io::unix::AsyncFd;
 use tokio::process::Child;
+use tokio::sync::mpsc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::bpf::Event;
 use crate::format::{self, Format};
+use crate::metrics;
 use session::{Follow, Session};
 use setup::Setup;
 use status::Status;
 use summary::Summary;
+use totals::Totals;
 
 /// Exit code of our own failures.
 pub const FAILED: u8 = 125;
@@ -86,10 +91,12 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
 
 async fn session(options: &Options) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new().context("cannot catch signals")?;
+    quit_at_the_second_interrupt()?;
     let Setup { mut session, mut child, started } = setup::start(options)?;
     let mut status = Status::new(options.rate);
-    let ended = watch(options, &mut session, &mut child, &mut signals, &mut status).await?;
+    let ended = watch(options, &mut session, &mut child, &mut signals, &mut status, started).await?;
     session.kernel().stop();
+    let elapsed = started.elapsed();
     session.update_clocks();
     session.drain();
     status.clear();
@@ -97,8 +104,13 @@ async fn session(options: &Options) -> anyhow::Result<ExitCode> {
         Some(child) => Some(child_code(child, &mut signals).await?),
         None => None,
     };
-    let summary = Summary::new(options, &mut session, started.elapsed(), ended)?;
+    setup::describe(&mut session)?;
+    session.pipeline_mut().profile_mut().duration_ns =
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
     write(options, &session)?;
+    let totals = Totals::of(&session, options.rate, elapsed)?;
+    let reason = session.pipeline().profile().empty_reason.as_deref();
+    let summary = Summary::new(ended, totals, reason, &options.output);
     if let Some(path) = &options.stats {
         output::write_to(path, &mut |out| summary.write_json(out))?;
     }
@@ -113,6 +125,7 @@ async fn watch(
     child: &mut Option<Child>,
     signals: &mut Signals,
     status: &mut Status,
+    started: std::time::Instant,
 ) -> anyhow::Result<Ended> {
     let ring = AsyncFd::new(setup::duplicate(session.ring())?)?;
     let deadline = options.duration.map(|duration| Instant::now() + duration);
@@ -122,7 +135,18 @@ async fn watch(
     for timer in [&mut drain, &mut retry, &mut slow] {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     }
+    let mut snapshot = signal(SignalKind::user_defined1())?;
     let is_eager = options.delay_reader.is_none();
+    let mut metrics = match options.metrics {
+        Some(addr) => {
+            let (bound, asked) = metrics::serve(addr)
+                .await
+                .with_context(|| format!("cannot serve metrics at {addr}"))?;
+            status.note(&format!("metrics at http://{bound}/metrics"));
+            Some(asked)
+        }
+        None => None,
+    };
     loop {
         let attaching = session.is_attaching();
         tokio::select! {
@@ -131,7 +155,7 @@ async fn watch(
                 return Ok(Ended::Duration);
             }
             name = signals.end() => return Ok(Ended::Signal(name)),
-            Some(()) = signals.snapshot.recv() => {
+            Some(()) = snapshot.recv() => {
                 session.drain();
                 setup::describe(session)?;
                 write(options, session)?;
@@ -149,6 +173,12 @@ async fn watch(
                 session.reap();
                 status.show(session);
             }
+            reply = asked(&mut metrics) => {
+                session.update_clocks();
+                let totals = Totals::of(session, options.rate, started.elapsed())?;
+                // Whoever asked may have gone away.
+                let _ = reply.send(metrics::render(&totals)?);
+            }
             exited = exit_of(child) => {
                 exited?;
                 session.drain();
@@ -159,6 +189,16 @@ async fn watch(
             return Ok(Ended::TargetExited);
         }
     }
+}
+
+/// The next question for the metrics; never, if they are not served.
+async fn asked(metrics: &mut Option<mpsc::Receiver<metrics::Asked>>) -> metrics::Asked {
+    if let Some(asked) = metrics
+        && let Some(reply) = asked.recv().await
+    {
+        return reply;
+    }
+    std::future::pending().await
 }
 
 /// Ends when the child does; never, if there is none or it was waited for.
@@ -194,12 +234,26 @@ fn eprintln_lossy(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// A second Ctrl-C ends us wherever we are, such as in a long write to a slow disk.
+fn quit_at_the_second_interrupt() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let watch = async {
+        let mut interrupts = signal(SignalKind::interrupt())?;
+        interrupts.recv().await;
+        interrupts.recv().await;
+        std::process::exit(130)
+    };
+    std::thread::Builder::new()
+        .name("second-interrupt".to_owned())
+        .spawn(move || -> std::io::Result<()> { runtime.block_on(watch) })?;
+    Ok(())
+}
+
 /// The signals that a session listens to.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
-    snapshot: Signal,
 }
 
 impl Signals {
@@ -208,7 +262,6 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
-            snapshot: signal(SignalKind::user_defined1())?,
         })
     }
 

@@ -3,7 +3,7 @@
 //! Synchronous; the event loop in [`super`] says when to drain and when to end.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, RingBuf};
 use nix::time::{ClockId, clock_gettime};
@@ -12,10 +12,10 @@ use unwind_ebpf::abi::{
 };
 
 use super::oncpu::OnCpu;
+use super::procs;
 use crate::bpf::{Kernel, LoadError, Marks};
-use crate::memory::Memory;
+use crate::memory::{Memory, Process};
 use crate::pipeline::{Pipeline, Target};
-use crate::process::Process;
 use crate::profile::{ProcessInfo, ProcessKey, Profile, ThreadInfo};
 use crate::python::{self, AttachError};
 use crate::sample::Record;
@@ -65,7 +65,6 @@ pub enum Follow {
 }
 
 /// The session.
-#[derive(Debug)]
 pub struct Session {
     kernel: Kernel,
     ring: RingBuf<MapData>,
@@ -80,6 +79,16 @@ pub struct Session {
     pub malformed: u64,
     /// When the first sample was read.
     pub first_sample: Option<Instant>,
+    /// Size of the ring.
+    pub ring_bytes: u64,
+    /// Most bytes found in it at once.
+    pub ring_peak_bytes: u64,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("members", &self.members).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -103,6 +112,8 @@ impl Session {
             seed: monotonic_ns() ^ u64::from(std::process::id()) << 32,
             malformed: 0,
             first_sample: None,
+            ring_bytes: u64::from(ring_bytes),
+            ring_peak_bytes: 0,
         })
     }
 
@@ -149,7 +160,7 @@ impl Session {
     ///
     /// # Errors
     /// Why the process cannot be sampled.
-    pub fn attach(&mut self, pid: u32) -> Result<(), &AttachError> {
+    pub fn attach(&mut self, pid: u32) -> Result<(), AttachError> {
         let Some(member) = self.members.get_mut(&pid) else { return Ok(()) };
         if !matches!(member.state, State::Attaching(_)) {
             return Ok(());
@@ -160,18 +171,17 @@ impl Session {
             Err(error) => {
                 self.kernel.remove_process(pid);
                 self.marks.remove(pid);
-                member.state = State::Refused(error);
-                let State::Refused(error) = &member.state else { return Ok(()) };
+                member.state = State::Refused(error.clone());
                 return Err(error);
             }
         };
         let (image, slot) = (member.image, member.slot);
         member.state = State::Attached;
         member.version = Some(attached.layout.version.to_string());
-        member.command = command_of(pid);
+        member.command = procs::command_line(pid);
         let mut config = attached.layout.kernel_config(attached.runtime);
-        for (to, from) in config.paths.iter_mut().zip(attached.paths) {
-            *to = from;
+        for (to, from) in config.paths.iter_mut().zip(&attached.paths) {
+            *to = *from;
         }
         let blank = self.blank(slot);
         config.slot = slot;
@@ -221,9 +231,11 @@ impl Session {
 
     /// Reads all records that wait in the ring, and counts their samples.
     pub fn drain(&mut self) {
+        let mut bytes = 0;
         for _ in 0..RECORDS_A_DRAIN {
             // The item borrows the ring: what it asks for is done after it was given back.
             let Some(item) = self.ring.next() else { break };
+            bytes += item.len() as u64;
             let event = match Record::parse(&item) {
                 Ok(record) if record.header.kind == SAMPLE => {
                     if self.first_sample.is_none() {
@@ -247,6 +259,7 @@ impl Session {
                 self.on_event(header.kind, header.pid, header.tid);
             }
         }
+        self.ring_peak_bytes = self.ring_peak_bytes.max(bytes);
         self.finish_batch();
     }
 
@@ -308,7 +321,7 @@ impl Session {
         }
         let attached = self.members.get(&parent).is_some_and(|m| matches!(m.state, State::Attached));
         if let Some((layout, image)) = self.layouts.get(&parent).filter(|_| attached).cloned() {
-            let memory = Box::new(crate::memory::Process::new(child));
+            let memory = Box::new(Process::new(i32::try_from(child).unwrap_or(i32::MAX)));
             member.state = State::Attached;
             member.image = image;
             member.version = Some(layout.version.to_string());
@@ -321,7 +334,7 @@ impl Session {
 
     fn on_exit(&mut self, pid: u32) {
         // The main thread can end before others do.
-        if crate::process::has_live_thread(pid) {
+        if procs::has_live_thread(pid) {
             return;
         }
         self.kernel.remove_process(pid);
@@ -336,7 +349,7 @@ impl Session {
     pub fn reap(&mut self) {
         let gone = |(pid, m): (&u32, &Member)| {
             let live = matches!(m.state, State::Attached | State::Attaching(_));
-            (live && !crate::process::has_live_thread(*pid)).then_some(*pid)
+            (live && !procs::has_live_thread(*pid)).then_some(*pid)
         };
         for pid in self.members.iter().filter_map(gone).collect::<Vec<_>>() {
             self.on_exit(pid);
@@ -362,6 +375,14 @@ impl Session {
         Ok(sum)
     }
 
+    /// What the kernel half counted for one slot.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub fn counters_of(&self, slot: u32) -> Result<Counters, LoadError> {
+        self.kernel.counters(slot)
+    }
+
     /// CPU time of all processes since they were entered, ns.
     #[must_use]
     pub fn on_cpu_ns(&self) -> u64 {
@@ -384,7 +405,7 @@ impl Session {
             command: member.command.clone(),
             python: member.version.clone().unwrap_or_default(),
         };
-        let names = Process::thread_names(pid);
+        let names = procs::thread_names(pid);
         let profile = self.pipeline.profile_mut();
         if member.version.is_some() {
             profile.processes.insert(key, info);
@@ -424,19 +445,15 @@ impl Member {
             on_cpu: OnCpu::begin(pid),
             is_child,
             version: None,
-            command: command_of(pid),
+            command: procs::command_line(pid),
         }
     }
-}
-
-fn command_of(pid: u32) -> String {
-    Process::command_line(pid)
 }
 
 /// `CLOCK_MONOTONIC`, the clock of the records, in ns.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, std::time::Duration::from);
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -9,8 +9,8 @@ use tokio::process::Child;
 use super::Options;
 use super::hold::Held;
 use super::session::{Session, State};
-use super::{output, privileges};
-use crate::process::Process;
+use super::{output, privileges, procs};
+use crate::process::namespace;
 use crate::profile::Profile;
 
 /// A session whose interrupts have begun.
@@ -34,14 +34,20 @@ pub(super) fn start(options: &Options) -> anyhow::Result<Setup> {
             options.rate
         );
     }
-    crate::process::require_initial_pid_namespace()?;
+    if !namespace::ours_is_initial().context("cannot tell our PID namespace: is /proc mounted?")? {
+        bail!(
+            "this is not the initial PID namespace: the kernel reports samples by process ids \
+             that mean nothing here. Run it on the host, or in a container that shares the host's \
+             PID namespace (docker run --pid=host)"
+        );
+    }
     output::check(&options.output)?;
     if let Some(path) = &options.stats {
         output::check(path)?;
     }
     let mut session = Session::new(ring_bytes(options.rate), options.follow, profile(options))?;
     for &pid in &options.pids {
-        if !Process::exists(pid) {
+        if !procs::exists(pid) {
             bail!("there is no process {pid}");
         }
         session.add(pid)?;

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use unwind_ebpf::abi;
 
 use super::session::Session;
-use super::summary::agent_cpu;
+use super::totals::agent_cpu;
 
 /// Functions named in the line.
 const TOP: usize = 3;
@@ -44,7 +44,7 @@ impl Status {
         let total = profile.total().max(1) as f64;
         let top = profile.top(TOP).into_iter().map(|top| {
             let name: String = top.name.chars().filter(|c| !c.is_control()).take(24).collect();
-            format!("{name} {:.0} %", 100.0 * top.own as f64 / total)
+            format!("{name} {:.0} %", 100.0 * top.samples as f64 / total)
         });
         let top = top.collect::<Vec<_>>().join(", ");
         let line = format!(

@@ -81,15 +81,15 @@ impl<'a> Dynamic<'a> {
         Some(Self { names, ..found })
     }
 
-    fn value(&self, tag: u32) -> Option<u64> {
+    fn value(&self, tag: i64) -> Option<u64> {
         self.values(tag).next()
     }
 
-    fn values(&self, tag: u32) -> impl Iterator<Item = u64> {
+    fn values(&self, tag: i64) -> impl Iterator<Item = u64> {
         let entries = self
             .entries
             .iter()
-            .filter(move |entry| entry.tag32(LE) == Some(tag));
+            .filter(move |entry| entry.d_tag(LE) == tag);
         entries.map(|entry| entry.d_val(LE))
     }
 
