@@ -5,26 +5,20 @@
 
 mod attach {
     pub(crate) mod copies;
+    mod refused;
     pub(crate) mod target;
+    mod unsteady;
 }
 
-use std::collections::HashSet;
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use attach::copies::{Build, Copies};
 use attach::target::{Target, check};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
 use unwind_tests::{Case, Place, Python, pythons};
-use unwind_user::layout::{LayoutError, Version};
 use unwind_user::python::{AttachError, Attached, attach};
 
-type Outcome = Result<(), String>;
-
 /// Runs one case for each interpreter. `Ok(Some(reason))` says why it was skipped.
-fn for_each(name: &str, case: impl Fn(&Python) -> Result<Option<String>, String>) {
+pub(crate) fn for_each(name: &str, case: impl Fn(&Python) -> Result<Option<String>, String>) {
     let mut failed = Vec::new();
     for python in pythons() {
         let report = Case::new("attach", &python.label, name);
@@ -41,7 +35,7 @@ fn for_each(name: &str, case: impl Fn(&Python) -> Result<Option<String>, String>
 }
 
 /// Starts `command`, attaches and checks what was found against what the target says.
-fn attached(command: &mut Command) -> Result<(Target, Attached), String> {
+pub(crate) fn attached(command: &mut Command) -> Result<(Target, Attached), String> {
     let target = Target::start(command)?;
     let attached = attach(target.pid).map_err(|error| format!("{error}"))?;
     check(&attached, &target)?;
@@ -50,7 +44,7 @@ fn attached(command: &mut Command) -> Result<(Target, Attached), String> {
 
 const THREAD_LOCAL_SINCE: (u8, u8) = (3, 12);
 
-fn minor(attached: &Attached) -> (u8, u8) {
+pub(crate) fn minor(attached: &Attached) -> (u8, u8) {
     attached.layout.version.minor()
 }
 
@@ -81,7 +75,7 @@ fn is_variable(attached: &Attached) -> bool {
 }
 
 /// Attaches until the thread is seen with the GIL: it says that it is ready without.
-fn running_again(target: &Target) -> Outcome {
+fn running_again(target: &Target) -> Result<(), String> {
     for _ in 0..10_000 {
         let attached = attach(target.pid).map_err(|error| error.to_string())?;
         check(&attached, target)?;
@@ -250,166 +244,6 @@ fn a_shell_above_python() {
                 Ok(None)
             }
             other => Err(format!("{:?}", other.map(|attached| attached.process))),
-        }
-    });
-}
-
-#[test]
-fn damaged_offsets() {
-    for_each("damaged_offsets", |python| {
-        let (target, attached) = attached(python.program("attach.py").arg("blocked"))?;
-        if minor(&attached) < (3, 13) {
-            return Ok(Some("no offsets are published before 3.13".into()));
-        }
-        let memory = OpenOptions::new()
-            .write(true)
-            .open(format!("/proc/{}/mem", target.pid));
-        let memory = memory.map_err(|error| error.to_string())?;
-        let write = |offset, word: u64| {
-            let at = attached.runtime.add(offset).0;
-            memory
-                .write_all_at(&word.to_le_bytes(), at)
-                .map_err(|error| error.to_string())
-        };
-        // The words after cookie, version and the free-threaded flag: sizes and offsets.
-        for word in 3..60 {
-            write(8 * word, 0x7fff_ffff_0001)?;
-        }
-        match attach(target.pid) {
-            Err(AttachError::OffsetsInvalid { reason, .. }) if reason != LayoutError::NoCookie => {}
-            other => return Err(format!("damaged: {:?}", other.map(|a| a.layout))),
-        }
-        write(8, 0x0363_00f0)?;
-        match attach(target.pid) {
-            Err(error) if !error.may_pass() => {}
-            other => return Err(format!("3.99: {:?}", other.map(|a| a.layout))),
-        }
-        write(8, 0x030d_00a1)?;
-        match attach(target.pid) {
-            Err(AttachError::PreRelease {
-                version: Version(0x030d_00a1),
-                ..
-            }) => Ok(None),
-            other => Err(format!("3.13.0a1: {:?}", other.map(|a| a.layout))),
-        }
-    });
-}
-
-#[test]
-fn from_the_first_instruction_to_the_last() {
-    for_each("short_life", |python| {
-        let mut attached = 0;
-        for _ in 0..10 {
-            let mut command = python.command();
-            command.args(["-S", "-c", "sum(range(3000000))"]);
-            let mut child = command.spawn().map_err(|error| error.to_string())?;
-            let end = loop {
-                match attach(child.id()) {
-                    Ok(_) => attached += 1,
-                    Err(error) if error.may_pass() => {}
-                    // `chroot` itself is no Python, until it executes it.
-                    Err(AttachError::NotPython { comm, .. }) if comm == "chroot" => {}
-                    Err(error) => break error,
-                }
-            };
-            child.wait().map_err(|error| error.to_string())?;
-            match end {
-                AttachError::Zombie { .. } | AttachError::Gone { .. } => {}
-                other => return Err(format!("ended as {other:?}")),
-            }
-        }
-        if attached == 0 {
-            return Err("never attached while it ran".into());
-        }
-        Ok(None)
-    });
-}
-
-fn single(name: &str, case: impl FnOnce() -> Outcome) {
-    let report = Case::new("attach", "-", name);
-    match case() {
-        Ok(()) => report.ok(),
-        Err(why) => {
-            report.failed(&why);
-            panic!("{name}: {why}");
-        }
-    }
-}
-
-fn refusal(pid: u32) -> Result<AttachError, String> {
-    match attach(pid) {
-        Ok(attached) => Err(format!("attached to {:?}", attached.process)),
-        Err(error) => Ok(error),
-    }
-}
-
-#[test]
-fn nobody() {
-    single("nonexistent", || {
-        for pid in [0, i32::MAX as u32, u32::MAX] {
-            match refusal(pid)? {
-                AttachError::Gone { .. } => {}
-                other => return Err(format!("{pid}: {other:?}")),
-            }
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn a_kernel_thread() {
-    // In a PID namespace of its own, process 2 is something else.
-    if unwind_user::process::Stat::of(2).is_ok_and(|stat| stat.is_kernel_thread()) {
-        single("kernel_thread", || match refusal(2)? {
-            AttachError::KernelThread { pid: 2, comm } if comm == "kthreadd" => Ok(()),
-            other => Err(format!("{other:?}")),
-        });
-    } else {
-        Case::new("attach", "-", "kernel_thread").skipped("process 2 is no kernel thread here");
-    }
-}
-
-#[test]
-fn a_zombie() {
-    single("zombie", || {
-        let mut child = Command::new("true")
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let id = Id::Pid(Pid::from_raw(child.id() as i32));
-        waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).map_err(|e| e.to_string())?;
-        let refusal = refusal(child.id());
-        child.wait().map_err(|error| error.to_string())?;
-        match refusal? {
-            AttachError::Zombie { .. } => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    });
-}
-
-#[test]
-fn no_python_at_all() {
-    single("not_python", || {
-        let mut child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let mut seen = HashSet::new();
-        let end = loop {
-            // The dynamic linker may still be at work.
-            match refusal(child.id())? {
-                error if error.may_pass() => seen.insert(error.to_string()),
-                error => break error,
-            };
-        };
-        drop(child.stdin.take());
-        child.wait().map_err(|error| error.to_string())?;
-        match end {
-            AttachError::NotPython { children, comm, .. }
-                if children.is_empty() && comm == "cat" =>
-            {
-                Ok(())
-            }
-            other => Err(format!("{other:?} after {seen:?}")),
         }
     });
 }
