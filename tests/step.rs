@@ -69,7 +69,7 @@ fn capture(scratch: &mut Scratch, target: &impl Target, thread_pointer: u64) -> 
         }
     }
     scratch.begin_frames();
-    let mut follow = |scratch: &mut Scratch| {
+    let follow = |scratch: &mut Scratch| {
         for _ in 0..FRAMES_MAX {
             if scratch.follow_frame(target) == Step::Done {
                 break;
@@ -252,7 +252,7 @@ fn judge(
             Some((_, name)) => name.clone(),
             None => {
                 let code = read_code(memory, layout, frame.code).expect("code is readable");
-                let name = if code.is_hidden(layout) {
+                let name = if code.is_hidden() {
                     String::new()
                 } else {
                     let name = code.qualname.rsplit("<locals>.").next().unwrap_or_default();
