@@ -92,7 +92,17 @@ fn record_of(scratch: &Scratch, bytes: &mut Vec<u8>) {
     } else {
         (&scratch.heads_header, &scratch.heads[..])
     };
-    let RecordHeader { abi, kind, body_words, time, pid, tid, outcome, flags, .. } = *header;
+    let RecordHeader {
+        abi,
+        kind,
+        body_words,
+        time,
+        pid,
+        tid,
+        outcome,
+        flags,
+        ..
+    } = *header;
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let head = u32::from(abi) | u32::from(kind) << 16;
     let words = [
@@ -151,13 +161,18 @@ fn read_graph(child: &mut Child) -> HashSet<(String, String)> {
             return edges;
         }
         let words: Vec<&str> = line.split(' ').skip(1).collect();
-        edges.extend(words.chunks_exact(2).map(|p| (p[0].to_owned(), p[1].to_owned())));
+        edges.extend(
+            words
+                .chunks_exact(2)
+                .map(|p| (p[0].to_owned(), p[1].to_owned())),
+        );
     }
     panic!("the program ended before it was ready");
 }
 
 #[derive(Default)]
 struct Tally {
+    leaves: BTreeMap<String, u64>,
     outcomes: BTreeMap<&'static str, u64>,
     shown: u64,
     deepest: usize,
@@ -167,9 +182,10 @@ struct Tally {
 
 fn step(python: &Python, steps: usize) -> Result<String, String> {
     let mut command = python.program("step.py");
-    // 200 frames of deep() leave the first chunk; stepping through more takes long.
-    command.arg("200").stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
+    command.stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("cannot start: {error}"))?;
     let edges = read_graph(&mut child);
     let result = step_child(&child, &edges, steps);
     child.kill().expect("our child");
@@ -205,7 +221,10 @@ fn step_child(
         let outcome = match capture(&mut scratch, &target, registers.fs_base) {
             Ok(outcome) | Err(outcome) => outcome,
         };
-        *tally.outcomes.entry(OUTCOME_NAMES[outcome as usize]).or_default() += 1;
+        *tally
+            .outcomes
+            .entry(OUTCOME_NAMES[outcome as usize])
+            .or_default() += 1;
         if outcome == OK {
             record_of(&scratch, &mut bytes);
             let record = Record::parse(&bytes).map_err(|e| e.to_string())?;
@@ -213,7 +232,10 @@ fn step_child(
             raw.clear();
             let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
             let (end, met) = if record.header.flags & WHOLE != 0 {
-                let frames = Parsed { layout: &layout.frame, memory: snapshot.memory(&record) };
+                let frames = Parsed {
+                    layout: &layout.frame,
+                    memory: snapshot.memory(&record),
+                };
                 walk(layout, &frames, first, base, &mut raw)
             } else {
                 walk(layout, &snapshot.heads(), first, base, &mut raw)
@@ -221,7 +243,15 @@ fn step_child(
             if end != End::Complete || met != record.header.frames {
                 return Err(format!("the two halves disagree: {end:?}, {met} frames"));
             }
-            judge(&raw, layout, memory, edges, &mut names, &mut before, &mut tally);
+            judge(
+                &raw,
+                layout,
+                memory,
+                edges,
+                &mut names,
+                &mut before,
+                &mut tally,
+            );
         }
         ptrace::step(pid, None).map_err(|e| e.to_string())?;
         match waitpid(pid, None).map_err(|e| e.to_string())? {
@@ -267,6 +297,11 @@ fn judge(
         }
     }
     tally.deepest = tally.deepest.max(stack.len());
+    let leaf = stack
+        .last()
+        .map(|(_, name)| name.clone())
+        .unwrap_or_default();
+    *tally.leaves.entry(leaf).or_default() += 1;
     let text = |stack: &[(Addr, String)]| {
         let names: Vec<&str> = stack.iter().map(|(_, name)| name.as_str()).collect();
         let from = names.len().saturating_sub(8);
@@ -309,14 +344,20 @@ fn verdict(tally: &Tally, steps: usize) -> Result<String, String> {
     }
     let sum: u64 = tally.outcomes.values().sum();
     if sum != steps as u64 || (tally.shown as f64) < 0.98 * steps as f64 || tally.deepest < 5 {
-        return Err(format!("too little was shown: {summary}"));
+        return Err(format!(
+            "too little was shown: {summary}, leaves {:?}",
+            tally.leaves
+        ));
     }
     Ok(summary)
 }
 
 #[test]
 fn every_instruction() {
-    let steps = std::env::var("UNWIND_STEPS").ok().and_then(|n| n.parse().ok()).unwrap_or(STEPS);
+    let steps = std::env::var("UNWIND_STEPS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(STEPS);
     let mut failed = 0;
     for python in pythons() {
         let case = Case::new("step", &python.label, "every_instruction");

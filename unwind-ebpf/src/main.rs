@@ -19,8 +19,8 @@ use aya_ebpf::programs::{PerfEventContext, RawTracePointContext};
 use aya_log_ebpf::debug;
 use unwind_ebpf::abi::{
     ABI_VERSION, ATTACHING, CHUNKS_MAX, Counters, EXEC, EXIT, FORK, FRAMES_MAX, HEADER_WORDS,
-    NO_SCRATCH, OK, Outcome, PAGE_FAULT, PROCESSES_MAX, ProcConfig, RING_FULL,
-    RecordHeader, SAMPLE, TRUNCATED, VOUCHED_SLOTS, WHOLE,
+    NO_SCRATCH, OK, Outcome, PAGE_FAULT, PROCESSES_MAX, ProcConfig, RING_FULL, RecordHeader,
+    SAMPLE, TRUNCATED, VOUCHED_SLOTS, WHOLE,
 };
 use unwind_ebpf::capture::{Scratch, Step, Target};
 
@@ -133,7 +133,9 @@ pub fn on_sample(context: PerfEventContext) -> u32 {
     let pid_tgid = bpf_pid_tgid();
     let pid = (pid_tgid >> 32) as u32;
     // SAFETY: values of this map are plain numbers; a concurrent update can at worst mix two.
-    let Some(config) = (unsafe { PROCESSES.get(&pid) }) else { return 0 };
+    let Some(config) = (unsafe { PROCESSES.get(&pid) }) else {
+        return 0;
+    };
     let start = now();
     let slot = config.slot;
     let outcome = sample(&context, config, pid_tgid, start);
@@ -153,9 +155,13 @@ fn sample(context: &PerfEventContext, config: &ProcConfig, pid_tgid: u64, start:
     if config.ready == 0 {
         return ATTACHING;
     }
-    let Some(scratch) = scratch() else { return NO_SCRATCH };
+    let Some(scratch) = scratch() else {
+        return NO_SCRATCH;
+    };
     scratch.config = *config;
-    let Some(thread_pointer) = thread_pointer() else { return PAGE_FAULT };
+    let Some(thread_pointer) = thread_pointer() else {
+        return PAGE_FAULT;
+    };
     if let Err(outcome) = scratch.begin(&Interrupted, thread_pointer) {
         return outcome;
     }
@@ -174,7 +180,10 @@ fn sample(context: &PerfEventContext, config: &ProcConfig, pid_tgid: u64, start:
     scratch.header.cpu = unsafe { bpf_get_smp_processor_id() };
     let outcome = scratch.finish();
     if logging() {
-        debug!(context, "pid {} outcome {} frames {}", scratch.header.pid, outcome, scratch.header.frames);
+        debug!(
+            context,
+            "pid {} outcome {} frames {}", scratch.header.pid, outcome, scratch.header.frames
+        );
     }
     if outcome != OK && outcome != TRUNCATED && outcome != PAGE_FAULT {
         return outcome;
@@ -213,7 +222,11 @@ fn submit(from: *const c_void, bytes: u64, urgent: bool) -> bool {
     // SAFETY: ring is the map; the helper only reads its positions.
     let waiting = unsafe { bpf_ringbuf_query(ring, AVAILABLE) };
     let wake = urgent || waiting > global(&raw const WAKE_BYTES);
-    let flags = if wake { u64::from(BPF_RB_FORCE_WAKEUP) } else { NO_WAKEUP };
+    let flags = if wake {
+        u64::from(BPF_RB_FORCE_WAKEUP)
+    } else {
+        NO_WAKEUP
+    };
     // SAFETY: from is the head of a record in the scratch value, followed by its body, and bytes
     // is within both.
     unsafe { bpf_ringbuf_output(ring, from.cast_mut(), bytes, flags) == 0 }
@@ -239,7 +252,9 @@ fn tell(kind: u16, pid: u32, tid: u32) {
 pub fn on_fork(context: RawTracePointContext) -> i32 {
     let parent = (bpf_pid_tgid() >> 32) as u32;
     // SAFETY: as in on_sample.
-    let Some(config) = (unsafe { PROCESSES.get(&parent) }) else { return 0 };
+    let Some(config) = (unsafe { PROCESSES.get(&parent) }) else {
+        return 0;
+    };
     if config.follow == 0 {
         return 0;
     }
@@ -261,7 +276,9 @@ pub fn on_fork(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn on_exec(_context: RawTracePointContext) -> i32 {
     let pid = (bpf_pid_tgid() >> 32) as u32;
-    let Some(config) = PROCESSES.get_ptr_mut(&pid) else { return 0 };
+    let Some(config) = PROCESSES.get_ptr_mut(&pid) else {
+        return 0;
+    };
     // SAFETY: the process that owns this entry is the one in exec; a plain store of one word.
     unsafe { (*config).ready = 0 };
     tell(EXEC, pid, pid);
@@ -307,7 +324,11 @@ fn thread_pointer() -> Option<u64> {
     let from = (task + global(&raw const TASK_FSBASE)) as *const c_void;
     // SAFETY: to is valid for 8 bytes; from is read by the kernel, checked.
     let failed = unsafe { bpf_probe_read_kernel(to, 8, from) } != 0;
-    if failed || value == 0 { None } else { Some(value) }
+    if failed || value == 0 {
+        None
+    } else {
+        Some(value)
+    }
 }
 
 /// A value that the loader writes into read-only data before the program is verified.

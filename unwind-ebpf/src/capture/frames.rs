@@ -1,0 +1,163 @@
+//! Follows the frame chain.
+
+use super::{Scratch, Step, Target, byte, get, set};
+use crate::abi::{
+    BODY_WORDS, BOTTOM_BASE_FRAME, BOTTOM_NULL, ENTERING, FRAME_WORDS_MAX, HEAD_WORDS, INCOMPLETE,
+    OK, PAGE_FAULT, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, TSTATE_WORDS_MAX, WHOLE, segment_tag,
+};
+
+/// Bytes of C stack within which a cframe and its entry frame lie: both are locals of
+/// `_PyEval_EvalFrameDefault`.
+const ENTRY_DISTANCE: u64 = 1024;
+
+impl Scratch {
+    /// Starts the frames over as heads, when frames outside the chunks took too much room.
+    /// `false` when this sample needs no second try.
+    #[inline(always)]
+    pub fn retry_as_heads<T: Target>(&mut self, target: &T) -> bool {
+        if self.outcome != u64::MAX {
+            return false;
+        }
+        self.header.flags &= !WHOLE;
+        self.outcome = OK as u64;
+        self.pos = 0;
+        self.frames = 0;
+        self.chunk_index = 0;
+        self.cframe_matched = 0;
+        self.last_code = 0;
+        self.off_chunk = 0;
+        self.identities = 0;
+        self.next = self.tstate_word(self.config.current_frame);
+        if self.config.has_cframe != 0
+            && let Err(outcome) = self.begin_cframe(target)
+        {
+            self.end(outcome);
+        }
+        true
+    }
+
+    /// Follows one frame. At most [`FRAMES_MAX`] calls.
+    #[inline(always)]
+    pub fn follow_frame<T: Target>(&mut self, target: &T) -> Step {
+        let addr = self.next;
+        let whole = self.header.flags & WHOLE != 0;
+        if addr == self.header.base_frame {
+            // Without a base frame this is the NULL of a thread that runs no Python code.
+            let bottom = self.config.bottom == BOTTOM_BASE_FRAME || self.frames == 0;
+            if self.config.has_cframe != 0 && !self.at_root_cframe() {
+                return self.end(ENTERING);
+            }
+            return self.end(if bottom { OK } else { INCOMPLETE });
+        }
+        if addr == 0 || addr & 7 != 0 {
+            return self.end(INCOMPLETE);
+        }
+        // The frame's words: in a chunk's copy, else read now, to where they will be carried.
+        let words = self.config.frame_words;
+        let mut at = self.locate(addr, words * 8);
+        if at == 0 {
+            if whole && self.pos > BODY_WORDS as u64 / 2 {
+                return self.end(u32::MAX);
+            }
+            // Heads need the bytes in passing only: after the copied chunks.
+            let base = if whole {
+                self.pos
+            } else {
+                BODY_WORDS as u64 - 2
+            };
+            at = base + 2;
+            if !target.copy::<FRAME_WORDS_MAX, _>(addr, &mut self.body, at, words) {
+                return self.end(PAGE_FAULT);
+            }
+            if whole {
+                set(&mut self.body, base, addr);
+                set(
+                    &mut self.body,
+                    base + 1,
+                    segment_tag(SEGMENT_RANGE, words, 0),
+                );
+                self.pos = at + words;
+            }
+            self.off_chunk += 1;
+        }
+        let code = get(&self.body, at + (self.config.frame_code >> 3));
+        let previous = get(&self.body, at + (self.config.frame_previous >> 3));
+        let owner = byte(&self.body, at, self.config.frame_owner);
+        if owner > self.config.owner_max {
+            return self.end(INCOMPLETE);
+        }
+        if !whole {
+            let instr = get(&self.body, at + (self.config.frame_instr >> 3));
+            if self.pos > BODY_WORDS as u64 - 64 {
+                return self.end(TRUNCATED);
+            }
+            let pos = self.pos;
+            set(&mut self.heads, pos, addr);
+            set(
+                &mut self.heads,
+                pos + 1,
+                segment_tag(SEGMENT_HEAD, HEAD_WORDS as u64, owner),
+            );
+            set(&mut self.heads, pos + 2, code);
+            set(&mut self.heads, pos + 3, previous);
+            set(&mut self.heads, pos + 4, instr);
+            self.pos = pos + 5;
+        }
+        self.frames += 1;
+
+        let entry = if self.config.is_entry != 0 {
+            byte(&self.body, at, self.config.is_entry) != 0
+        } else {
+            owner >= self.config.entry_owner
+        };
+        if owner < self.config.entry_owner {
+            let code = code & !self.config.code_tag;
+            if code != 0 && code != self.last_code {
+                self.last_code = code;
+                self.identify(target, code, whole);
+            }
+        }
+        if self.config.has_cframe != 0 && entry && !self.match_entry(target, addr, previous) {
+            return self.end(ENTERING);
+        }
+        if previous == 0 && self.config.bottom != BOTTOM_BASE_FRAME {
+            if self.config.has_cframe != 0 && !self.at_root_cframe() {
+                return self.end(ENTERING);
+            }
+            let bottom = self.config.bottom == BOTTOM_NULL || entry;
+            return self.end(if bottom { OK } else { INCOMPLETE });
+        }
+        self.next = previous;
+        Step::Next
+    }
+
+    /// 3.11 and 3.12 publish a new cframe before its fields are written. A chain is believed when
+    /// at each level an entry frame links to the frame that the level below it was running.
+    ///
+    /// 3.12 has one entry frame a level, beside the cframe on the C stack, so the first one met
+    /// must match. 3.11 marks Python frames, and `gen.throw` links some by hand: any may match.
+    #[inline(always)]
+    pub(super) fn match_entry<T: Target>(&mut self, target: &T, entry: u64, previous: u64) -> bool {
+        if self.config.is_entry == 0 && entry.abs_diff(self.cframe) > ENTRY_DISTANCE {
+            return false;
+        }
+        if self.cframe_previous == 0 || previous != self.cframe_expected {
+            return self.config.is_entry != 0;
+        }
+        let older = self.cframe_previous;
+        let Some(previous) = target.word(older.wrapping_add(self.config.cframe_previous)) else {
+            return false;
+        };
+        self.cframe_matched += 1;
+        self.cframe = older;
+        self.cframe_previous = previous;
+        previous == 0 || self.expect(target)
+    }
+
+    /// Whether the level being matched is the outermost: `PyThreadState.root_cframe`, which lies in
+    /// the thread state itself. Only its `previous` is NULL; a half-written one's can be anything.
+    #[inline(always)]
+    pub(super) fn at_root_cframe(&self) -> bool {
+        self.cframe.wrapping_sub(self.header.tstate) < (TSTATE_WORDS_MAX * 8) as u64
+    }
+}

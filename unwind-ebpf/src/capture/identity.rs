@@ -1,0 +1,55 @@
+//! Captures what identifies a code object for which user space does not vouch.
+
+use super::{Scratch, Target, set};
+use crate::abi::{
+    BODY_WORDS, IDENTITY_WORDS_MAX, NAME_WORDS, SEGMENT_RANGE, segment_tag, vouched_mark,
+    vouched_slot,
+};
+
+impl Scratch {
+    /// Captures what names this code object for sure, unless user space vouches for the address.
+    /// What finds no room is asked again by a later sample.
+    #[inline(always)]
+    pub(super) fn identify<T: Target>(&mut self, target: &T, code: u64, whole: bool) {
+        let salt = self.config.salt;
+        if target.vouched(vouched_slot(code, salt)) == vouched_mark(code, salt) {
+            return;
+        }
+        let words = self.config.identity_words;
+        if self.pos > BODY_WORDS as u64 - 64 {
+            return;
+        }
+        self.range(
+            target,
+            code.wrapping_add(self.config.identity),
+            words,
+            whole,
+        );
+        if self.config.identity_name != 0 {
+            let name = target
+                .word(code.wrapping_add(self.config.identity_name))
+                .unwrap_or(0);
+            // Past ob_refcnt and ob_type, which change or tell nothing.
+            self.range(target, name.wrapping_add(16), NAME_WORDS as u64, whole);
+        }
+        self.identities += 1;
+    }
+
+    /// Appends a range of target memory to the record, if it can be read.
+    #[inline(always)]
+    pub(super) fn range<T: Target>(&mut self, target: &T, addr: u64, words: u64, whole: bool) {
+        let pos = self.pos;
+        let tag = segment_tag(SEGMENT_RANGE, words, 0);
+        if whole {
+            if target.copy::<IDENTITY_WORDS_MAX, _>(addr, &mut self.body, pos + 2, words) {
+                set(&mut self.body, pos, addr);
+                set(&mut self.body, pos + 1, tag);
+                self.pos = pos + 2 + words;
+            }
+        } else if target.copy::<IDENTITY_WORDS_MAX, _>(addr, &mut self.heads, pos + 2, words) {
+            set(&mut self.heads, pos, addr);
+            set(&mut self.heads, pos + 1, tag);
+            self.pos = pos + 2 + words;
+        }
+    }
+}
