@@ -8,9 +8,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Truthful CPU profiles of running Python processes.
 #[derive(Debug, Parser)]
-#[command(name = "unwind", version, max_term_width = 100, propagate_version = true)]
-#[command(after_help = "Exit codes: 0 done, 2 wrong usage, 125 unwind itself failed; \
-with `-- CMD` the command's own.")]
+#[command(
+    name = "unwind",
+    version,
+    max_term_width = 100,
+    propagate_version = true
+)]
+#[command(
+    after_help = "Exit codes: 0 done, 2 wrong usage, 125 unwind itself failed; \
+with `-- CMD` the command's own."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -32,8 +39,13 @@ pub enum Command {
     override_usage = "unwind run --pid PID [OPTIONS]\n       unwind run [OPTIONS] -- CMD [ARGS]...",
     after_help = "Examples:\n  unwind run --pid 1234 --duration 30s -o profile.svg\n  \
 unwind run --rate 1000 -o out.pb.gz -- python3 app.py\n\n\
-Samples are taken while a thread is on a CPU: time spent asleep or waiting does not show.\n\
-SIGUSR1 writes what there is so far and goes on. Ctrl-C ends and writes; twice quits at once."
+Samples are taken while a thread is on a CPU: time spent asleep or waiting does not show.\n\n\
+Ends by --duration, Ctrl-C, SIGTERM, SIGHUP or the target's exit, and writes the file; a second\n\
+Ctrl-C quits at once. SIGUSR1 writes what there is so far and goes on. SIGUSR2 switches the log\n\
+of the BPF program on or off.\n\n\
+With `-- CMD`, unwind waits for the command and exits with its code, also when sampling ended\n\
+before: the command is never killed. SIGTERM and SIGHUP are passed on to it; Ctrl-C reaches it\n\
+from the terminal. With --subprocesses, children that outlive the command end with it here."
 )]
 pub struct RunArgs {
     /// Process to profile; may be given several times.
@@ -41,7 +53,12 @@ pub struct RunArgs {
     pub pids: Vec<u32>,
 
     /// Command to start and profile, after `--`.
-    #[arg(last = true, value_name = "CMD", required_unless_present = "pids", conflicts_with = "pids")]
+    #[arg(
+        last = true,
+        value_name = "CMD",
+        required_unless_present = "pids",
+        conflicts_with = "pids"
+    )]
     pub command: Vec<std::ffi::OsString>,
 
     /// Samples a second of CPU time.
@@ -85,7 +102,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "EVENT", default_value = "cpu-clock")]
     pub event: EventArg,
 
-    /// Show the kernel half's own log lines (debugging).
+    /// Show the BPF program's own log lines (debugging); SIGUSR2 switches them meanwhile.
     #[arg(long)]
     pub bpf_log: bool,
 
@@ -152,7 +169,9 @@ pub enum EventArg {
 /// In words, for clap.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let help = || format!("`{text}` is no time: write it as 30s, 1.5, 2m or 500ms");
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let scale = match unit {
         "" | "s" => 1.0,

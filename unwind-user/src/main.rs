@@ -10,13 +10,13 @@ use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
 use unwind_user::cli::{Cli, Command, EventArg, FormatArg, RunArgs};
 use unwind_user::format::{self, Format, Lines, Roots};
-use unwind_user::run::session::Follow;
-use unwind_user::run::{self, FAILED, Options, hold};
+use unwind_user::run::session::member::Follow;
+use unwind_user::run::{self, FAILED, Options, command};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    if arguments.get(1).is_some_and(|first| first == hold::HOLD) {
-        return hold::become_command(arguments.get(2..).unwrap_or_default());
+    if arguments.get(1).is_some_and(|first| first == command::HOLD) {
+        return command::become_command(arguments.get(2..).unwrap_or_default());
     }
     let cli = Cli::parse_from(arguments);
     log_to_stderr();
@@ -34,11 +34,19 @@ fn main() -> ExitCode {
 /// Warnings and errors on standard error; `UNWIND_LOG=debug` shows more.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("UNWIND_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let is_coloured = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let is_terminal = io::stderr().is_terminal();
+    let is_coloured = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(is_coloured)
-        .with_writer(io::stderr)
+        .with_writer(move || {
+            let mut stderr = io::stderr();
+            if is_terminal {
+                // Over the status line, which comes again.
+                let _ = stderr.write_all(b"\r\x1b[K");
+            }
+            stderr
+        })
         .without_time()
         .with_target(false)
         .init();
@@ -59,13 +67,28 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
         command: args.command.clone(),
         rate: args.rate,
         duration: args.duration,
-        output: args.output.clone().unwrap_or_else(|| default_output(args, format)),
+        output: args
+            .output
+            .clone()
+            .unwrap_or_else(|| default_output(args, format)),
         format,
         shape: format::Options {
-            roots: if args.threads { Roots::Threads } else { Roots::Merged },
-            lines: if args.function { Lines::Function } else { Lines::Line },
+            roots: if args.threads {
+                Roots::Threads
+            } else {
+                Roots::Merged
+            },
+            lines: if args.function {
+                Lines::Function
+            } else {
+                Lines::Line
+            },
         },
-        follow: if args.subprocesses { Follow::Children } else { Follow::No },
+        follow: if args.subprocesses {
+            Follow::Children
+        } else {
+            Follow::No
+        },
         event: match args.event {
             EventArg::CpuClock => Event::CpuClock,
             EventArg::Cycles => Event::Cycles,

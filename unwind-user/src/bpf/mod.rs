@@ -7,7 +7,7 @@ mod vouch;
 
 pub use vouch::Marks;
 
-use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf};
 use aya::programs::perf_event::{
     HardwareEvent, PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
 };
@@ -204,6 +204,12 @@ impl Kernel {
         self.processes.get(&pid, 0).ok().map(|value| value.0)
     }
 
+    /// The processes in the table, children that the kernel half entered itself included.
+    #[must_use]
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.processes.keys().flatten().collect()
+    }
+
     /// Takes a process out of the table. One that is not there is fine.
     pub fn remove_process(&mut self, pid: u32) {
         // The only failure is that it is not there.
@@ -230,6 +236,18 @@ impl Kernel {
             sum.identities += cpu.identities;
         }
         Ok(sum)
+    }
+
+    /// Sets what was counted for a slot to zero. No process may be using it.
+    ///
+    /// # Errors
+    /// When the table cannot be written.
+    pub fn clear_counters(&mut self, slot: u32) -> Result<(), LoadError> {
+        let failed = |source| LoadError::Map { map: "COUNTERS", source };
+        let cpus = nr_cpus().map_err(|(what, source)| LoadError::Cpus(what, source))?;
+        let zero = PerCpuValues::try_from(vec![CountersValue(Counters::default()); cpus])
+            .map_err(|source| failed(MapError::IoError(source)))?;
+        self.counters.set(slot, zero, 0).map_err(failed)
     }
 
     /// Switches the log lines of the kernel half on or off while it runs.

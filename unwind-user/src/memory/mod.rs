@@ -5,7 +5,7 @@
 mod process;
 mod ranges;
 
-pub use process::{Piece, Process, ReadError};
+pub use process::{Process, ReadError};
 pub use ranges::Ranges;
 
 use std::fmt;
@@ -47,6 +47,37 @@ pub struct Fault {
     pub len: usize,
 }
 
+/// One piece of a batch.
+#[derive(Debug)]
+pub struct Piece<'a> {
+    /// First byte wanted.
+    pub addr: Addr,
+    /// Filled when [`Self::present`]; of unspecified content otherwise.
+    pub buf: &'a mut [u8],
+    /// Whether all of [`Self::buf`] was read.
+    pub present: bool,
+}
+
+impl<'a> Piece<'a> {
+    /// Asks for the bytes at `addr`, as many as `buf` holds.
+    pub const fn new(addr: Addr, buf: &'a mut [u8]) -> Self {
+        Self {
+            addr,
+            buf,
+            present: false,
+        }
+    }
+}
+
+/// What reading a live process has taken so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// System calls.
+    pub calls: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
 /// A view of a target's memory.
 pub trait Memory {
     /// Fills `buf` with the bytes at `addr`, all or nothing. Never blocks on the target.
@@ -54,6 +85,18 @@ pub trait Memory {
     /// # Errors
     /// [`Fault`] when any of the bytes is not there.
     fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault>;
+
+    /// Reads many pieces, each all or nothing; [`Piece::present`] tells which were there.
+    fn read_many(&self, pieces: &mut [Piece<'_>]) {
+        for piece in pieces {
+            piece.present = self.read(piece.addr, piece.buf).is_ok();
+        }
+    }
+
+    /// What it took to read a live process; nothing for a copy.
+    fn reads(&self) -> Reads {
+        Reads::default()
+    }
 
     /// The `u64` at `addr`.
     ///
@@ -87,5 +130,13 @@ pub trait Memory {
 impl<M: Memory + ?Sized> Memory for &M {
     fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault> {
         (**self).read(addr, buf)
+    }
+
+    fn read_many(&self, pieces: &mut [Piece<'_>]) {
+        (**self).read_many(pieces);
+    }
+
+    fn reads(&self) -> Reads {
+        (**self).reads()
     }
 }

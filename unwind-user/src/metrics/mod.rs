@@ -27,18 +27,21 @@ enum Kind {
 use Kind::{Counter as C, Gauge as G};
 
 #[rustfmt::skip]
-const PLAIN: [Plain; 17] = [
+const PLAIN: [Plain; 20] = [
     plain(C, "unwind_samples_total", "Samples in the profile.", |t| Some(t.samples as f64)),
     plain(C, "unwind_malformed_records_total", "Records that could not be parsed.", |t| Some(t.malformed_records as f64)),
     plain(C, "unwind_unknown_process_records_total", "Records of processes that were not, or no longer, profiled.", |t| Some(t.unknown_process as f64)),
     plain(C, "unwind_disagreed_records_total", "Records in which the two halves disagreed on the frame chain.", |t| Some(t.disagreed as f64)),
-    plain(C, "unwind_freed_frames_total", "Frames shown as <freed code>.", |t| Some(t.freed_frames as f64)),
+    plain(C, "unwind_freed_frames_total", "Frames shown as <freed code>.", |t| Some(t.targets.freed_frames as f64)),
     plain(C, "unwind_identities_captured_total", "Code identities captured in interrupts.", |t| Some(t.identities_captured as f64)),
-    plain(C, "unwind_identities_proved_total", "Code identities proved at the end of a batch.", |t| Some(t.identities_proved as f64)),
+    plain(C, "unwind_identities_proved_total", "Code identities proved at the end of a batch.", |t| Some(t.targets.identities_proved as f64)),
+    plain(C, "unwind_memory_reads_total", "System calls that read the memory of profiled processes.", |t| Some(t.targets.memory_calls as f64)),
+    plain(C, "unwind_memory_read_bytes_total", "Bytes read of the memory of profiled processes.", |t| Some(t.targets.memory_bytes as f64)),
     plain(C, "unwind_record_bytes_total", "Bytes of records put into the ring buffer.", |t| Some(t.record_bytes as f64)),
     plain(C, "unwind_bpf_run_seconds_total", "Time spent in the BPF program.", |t| Some(t.kernel_ns as f64 / 1e9)),
     plain(C, "unwind_on_cpu_seconds_total", "CPU time of the profiled processes.", |t| Some(t.on_cpu_ns as f64 / 1e9)),
     plain(C, "unwind_agent_cpu_seconds_total", "CPU time of unwind itself.", |t| Some(t.agent_cpu_seconds)),
+    plain(G, "unwind_agent_memory_bytes", "Resident memory of unwind itself.", |t| Some(t.agent_memory_bytes as f64)),
     plain(G, "unwind_agent_peak_memory_bytes", "Peak resident memory of unwind itself.", |t| Some(t.agent_peak_bytes as f64)),
     plain(G, "unwind_ring_size_bytes", "Size of the ring buffer.", |t| Some(t.ring_bytes as f64)),
     plain(G, "unwind_ring_peak_bytes", "Most bytes found in the ring buffer at once.", |t| Some(t.ring_peak_bytes as f64)),
@@ -53,7 +56,12 @@ const fn plain(
     help: &'static str,
     of: fn(&Totals) -> Option<f64>,
 ) -> Plain {
-    Plain { name, help, kind, of }
+    Plain {
+        name,
+        help,
+        kind,
+        of,
+    }
 }
 
 /// The metrics in Prometheus' text format.
@@ -63,7 +71,9 @@ const fn plain(
 pub fn render(totals: &Totals) -> prometheus::Result<Vec<u8>> {
     let registry = Registry::new();
     for metric in &PLAIN {
-        let Some(value) = (metric.of)(totals) else { continue };
+        let Some(value) = (metric.of)(totals) else {
+            continue;
+        };
         if metric.kind == C {
             let counter = Counter::new(metric.name, metric.help)?;
             counter.inc_by(value.max(0.0));
@@ -97,11 +107,18 @@ fn labelled(
 
 fn interrupts(totals: &Totals, registry: &Registry) -> prometheus::Result<()> {
     let help = "Interrupts in a profiled process, by how they ended; each ends in exactly one way.";
-    let counter = labelled(registry, "unwind_interrupts_total", help, &["pid", "outcome"])?;
+    let counter = labelled(
+        registry,
+        "unwind_interrupts_total",
+        help,
+        &["pid", "outcome"],
+    )?;
     for process in &totals.processes {
         let pid = process.pid.to_string();
         for (outcome, count) in &process.outcomes {
-            counter.with_label_values(&[pid.as_str(), *outcome]).inc_by(*count);
+            counter
+                .with_label_values(&[pid.as_str(), *outcome])
+                .inc_by(*count);
         }
     }
     Ok(())
@@ -111,18 +128,41 @@ fn frames(totals: &Totals, registry: &Registry) -> prometheus::Result<()> {
     let help = "Frames by where they came from: copied with a data-stack chunk, one by one in the \
                 interrupt, or late from the live process.";
     let counter = labelled(registry, "unwind_frames_total", help, &["source"])?;
-    let in_chunks = totals.frames.saturating_sub(totals.frames_off_chunk + totals.frames_late);
+    let in_chunks = totals
+        .frames
+        .saturating_sub(totals.frames_off_chunk + totals.frames_late);
     counter.with_label_values(&["chunk"]).inc_by(in_chunks);
-    counter.with_label_values(&["interrupt"]).inc_by(totals.frames_off_chunk);
-    counter.with_label_values(&["late"]).inc_by(totals.frames_late);
+    counter
+        .with_label_values(&["interrupt"])
+        .inc_by(totals.frames_off_chunk);
+    counter
+        .with_label_values(&["late"])
+        .inc_by(totals.frames_late);
     Ok(())
 }
 
 fn caches(totals: &Totals, registry: &Registry) -> prometheus::Result<()> {
     let help = "Cache look-ups and what became of entries, by cause.";
-    let counter = labelled(registry, "unwind_cache_events_total", help, &["cache", "event"])?;
-    for (cache, counts) in [("stack", &totals.stacks), ("code", &totals.codes)] {
-        let CacheTotals { hit, miss, replaced, freed, moved, stale, cleared, entries: _ } = *counts;
+    let counter = labelled(
+        registry,
+        "unwind_cache_events_total",
+        help,
+        &["cache", "event"],
+    )?;
+    for (cache, counts) in [
+        ("stack", &totals.targets.stacks),
+        ("code", &totals.targets.codes),
+    ] {
+        let CacheTotals {
+            hit,
+            miss,
+            replaced,
+            freed,
+            moved,
+            stale,
+            cleared,
+            entries: _,
+        } = *counts;
         let events = [
             ("hit", hit),
             ("miss", miss),
@@ -147,7 +187,9 @@ fn targets(totals: &Totals, registry: &Registry) -> prometheus::Result<()> {
     for process in &totals.processes {
         let version = process.python.as_deref().unwrap_or("");
         let pid = process.pid.to_string();
-        gauge.with_label_values(&[pid.as_str(), version, process.state]).set(1);
+        gauge
+            .with_label_values(&[pid.as_str(), version, process.state])
+            .set(1);
     }
     Ok(())
 }
@@ -160,15 +202,27 @@ mod tests {
 
     fn text() -> String {
         let outcomes = [("ok", 3), ("entering", 1)].into_iter().collect();
-        let process = ProcessTotals { pid: 7, state: "attached", outcomes, ..Default::default() };
-        let totals = Totals { kept: Some(0.99), processes: vec![process], ..Default::default() };
+        let process = ProcessTotals {
+            pid: 7,
+            state: "attached",
+            outcomes,
+            ..Default::default()
+        };
+        let totals = Totals {
+            kept: Some(0.99),
+            processes: vec![process],
+            ..Default::default()
+        };
         String::from_utf8(render(&totals).expect("renders")).expect("UTF-8")
     }
 
     #[test]
     fn interrupts_have_their_process_and_outcome() {
         let text = text();
-        assert!(text.contains("unwind_interrupts_total{outcome=\"ok\",pid=\"7\"} 3"), "{text}");
+        assert!(
+            text.contains("unwind_interrupts_total{outcome=\"ok\",pid=\"7\"} 3"),
+            "{text}"
+        );
         assert!(text.contains("unwind_kept_ratio 0.99"), "{text}");
     }
 
@@ -185,7 +239,11 @@ mod tests {
             .filter_map(|line| line.strip_prefix("| `unwind_"))
             .map(|rest| {
                 let mut cells = rest.split('|');
-                let name = cells.next().unwrap_or_default().trim().trim_end_matches('`');
+                let name = cells
+                    .next()
+                    .unwrap_or_default()
+                    .trim()
+                    .trim_end_matches('`');
                 let kind = cells.next().unwrap_or_default().trim();
                 format!("unwind_{name} | {kind}")
             })

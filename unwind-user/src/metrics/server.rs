@@ -33,7 +33,9 @@ pub async fn serve(addr: SocketAddr) -> std::io::Result<(SocketAddr, mpsc::Recei
 async fn accept(listener: TcpListener, ask: mpsc::Sender<Asked>) {
     let places = std::sync::Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
         let Ok((stream, _)) = listener.accept().await else {
             // Such as no descriptor left: try again when a connection may have ended.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -44,8 +46,12 @@ async fn accept(listener: TcpListener, ask: mpsc::Sender<Asked>) {
             let service = service_fn(move |request| answer(request, ask.clone()));
             let mut builder = http1::Builder::new();
             // A client that sends nothing must not hold its place for ever.
-            builder.timer(TokioTimer::new()).header_read_timeout(std::time::Duration::from_secs(10));
-            let served = builder.serve_connection(TokioIo::new(stream), service).await;
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(std::time::Duration::from_secs(10));
+            let served = builder
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
             if let Err(error) = served {
                 tracing::debug!(%error, "metrics connection");
             }
@@ -71,10 +77,16 @@ async fn answer(
     }
     let (reply, text) = oneshot::channel();
     if ask.send(reply).await.is_err() {
-        return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, "the session is ending\n"));
+        return Ok(plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the session is ending\n",
+        ));
     }
     let Ok(text) = text.await else {
-        return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, "the session is ending\n"));
+        return Ok(plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the session is ending\n",
+        ));
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     let kind = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

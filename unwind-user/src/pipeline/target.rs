@@ -6,10 +6,10 @@ use super::batch::{Batch, Cold, Known, Waiting};
 use crate::cache::code::{CodeCache, CodeIndex};
 use crate::cache::stack::StackCache;
 use crate::layout::Layout;
-use crate::memory::{Addr, Memory};
+use crate::memory::{Addr, Memory, Reads};
 use crate::profile::{FrameId, Marker, Profile, StackId, Tables};
 use crate::python::code::read_code;
-use crate::python::identity::{CodeIdentity, read_identity};
+use crate::python::identity::{CodeIdentity, read_identities, read_identity};
 use crate::python::frame::{Parsed, RawFrame, walk};
 use crate::sample::{Captured, Snapshot};
 
@@ -46,6 +46,7 @@ pub struct Target {
     batch: Batch,
     /// Scratch of the end of a batch.
     touched: Vec<CodeIndex>,
+    addrs: Vec<Addr>,
     frames: Vec<FrameId>,
     began: bool,
     /// Counts.
@@ -71,6 +72,7 @@ impl Target {
             raw: Vec::new(),
             batch: Batch::default(),
             touched: Vec::new(),
+            addrs: Vec::new(),
             frames: Vec::new(),
             began: false,
             stats: TargetStats::default(),
@@ -81,6 +83,12 @@ impl Target {
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// What reading its memory has taken.
+    #[must_use]
+    pub fn reads(&self) -> Reads {
+        self.memory.reads()
     }
 
     /// Its code objects.
@@ -253,17 +261,21 @@ impl Target {
                 }
             }
         }
-        for &index in &self.touched {
-            let Some(entry) = self.codes.entry(index) else { continue };
+        self.addrs.clear();
+        let addr = |index: &CodeIndex| self.codes.entry(*index).map_or(Addr::NULL, |e| e.addr);
+        self.addrs.extend(self.touched.iter().map(addr));
+        self.stats.proofs += self.touched.len() as u64;
+        let (codes, touched) = (&mut self.codes, &self.touched);
+        read_identities(&*self.memory, &self.layout, &self.addrs, |i, now| {
+            let Some(&index) = touched.get(i) else { return };
+            let Some(entry) = codes.entry(index) else { return };
             let (addr, identity) = (entry.addr, entry.identity);
-            self.stats.proofs += 1;
-            let now = read_identity(&*self.memory, &self.layout, addr);
-            if now != Ok(identity) {
-                self.codes.stats.moved += 1;
-                self.codes.forget(index);
+            if now != Some(identity) {
+                codes.stats.moved += 1;
+                codes.forget(index);
                 vouch.revoke(pid, addr);
             }
-        }
+        });
     }
 
     /// Whether a code object that was taken on trust was proved.

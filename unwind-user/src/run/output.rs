@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
 /// Why the output could not be written.
 #[derive(Debug, Error)]
-#[error("cannot write {}: {source}", path.display())]
+#[error("cannot write {}", path.display())]
 pub struct WriteError {
     /// Where to.
     pub path: PathBuf,
@@ -16,10 +17,108 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-/// Calls `write` on a temporary file beside `path` and renames it there; `-` is standard output.
-/// Special files such as `/dev/full` or a named pipe are written in place.
+/// A file that appears at its path when it is whole: until [`Pending::commit`] it is a temporary
+/// one beside it, removed when dropped. `-` is standard output; special files such as `/dev/full`
+/// or a named pipe are written in place.
+pub struct Pending {
+    out: BufWriter<Box<dyn Write>>,
+    path: PathBuf,
+    temporary: Option<PathBuf>,
+}
+
+impl Pending {
+    /// Makes the temporary file.
+    ///
+    /// # Errors
+    /// [`WriteError`] when it cannot be made.
+    pub fn create(path: &Path) -> Result<Self, WriteError> {
+        let failed = |source| WriteError { path: path.to_owned(), source };
+        let mut temporary = None;
+        let out: Box<dyn Write> = if is_stdout(path) {
+            Box::new(io::stdout())
+        } else if is_special(path) {
+            Box::new(File::options().write(true).open(path).map_err(failed)?)
+        } else {
+            let beside = beside(path);
+            let file = create_new(&beside).map_err(failed)?;
+            unfinished().push(beside.clone());
+            temporary = Some(beside);
+            Box::new(file)
+        };
+        let out = BufWriter::with_capacity(64 << 10, out);
+        Ok(Self { out, path: path.to_owned(), temporary })
+    }
+
+    /// Shows what is written so far at the path, and goes on.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn show(&mut self) -> Result<(), WriteError> {
+        let copy = |from: &Path, to: &Path| {
+            let mut half = from.to_owned();
+            half.add_extension("copy");
+            let copied = std::fs::copy(from, &half).and_then(|_| std::fs::rename(&half, to));
+            if copied.is_err() {
+                // If it was never made there is nothing to remove.
+                let _ = std::fs::remove_file(&half);
+            }
+            copied
+        };
+        let shown = self.out.flush().and_then(|()| match &self.temporary {
+            Some(temporary) => copy(temporary, &self.path),
+            None => Ok(()),
+        });
+        shown.map_err(|source| WriteError { path: self.path.clone(), source })
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// [`WriteError`]; then no half-written file is left.
+    pub fn commit(mut self) -> Result<(), WriteError> {
+        let committed = self.out.flush().and_then(|()| match &self.temporary {
+            Some(temporary) => std::fs::rename(temporary, &self.path),
+            None => Ok(()),
+        });
+        match committed {
+            Ok(()) => {
+                forget(self.temporary.take().as_deref());
+                Ok(())
+            }
+            Err(source) => Err(WriteError { path: self.path.clone(), source }),
+        }
+    }
+}
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // Nobody can do anything about a file that cannot be removed.
+            let _ = std::fs::remove_file(temporary);
+            forget(Some(temporary));
+        }
+    }
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pending").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Calls `write` on a [`Pending`] file and puts it in its place.
 ///
-/// A reader of standard output that went away is no error: there is nobody to tell.
+/// A reader of standard output, or of a pipe, that went away is no error: there is nobody to tell.
 ///
 /// # Errors
 /// [`WriteError`]; then no half-written file is left.
@@ -27,32 +126,59 @@ pub fn write_to(
     path: &Path,
     write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), WriteError> {
-    let failed = |source| WriteError { path: path.to_owned(), source };
-    if path == Path::new("-") {
-        let mut out = BufWriter::new(io::stdout().lock());
-        return match write(&mut out).and_then(|()| out.flush()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(failed),
-        };
+    let mut out = Pending::create(path)?;
+    let written = write(&mut out)
+        .map_err(|source| WriteError { path: path.to_owned(), source })
+        .and_then(|()| out.commit());
+    match written {
+        Err(error) if error.source.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
     }
-    let is_special = path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
-    if is_special {
-        let mut out = BufWriter::new(File::options().write(true).open(path).map_err(failed)?);
-        return write(&mut out).and_then(|()| out.flush()).map_err(failed);
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Whether the path is no place for a file beside it: a device, a pipe, or a link of `/dev` and
+/// `/proc` to an open file, such as `/dev/stdout`.
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+        || ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"].iter().any(|at| path.starts_with(at))
+}
+
+/// Temporary files that are being written.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn forget(temporary: Option<&Path>) {
+    unfinished().retain(|path| Some(path.as_path()) != temporary);
+}
+
+/// Removes what is half written, for a caller who is about to leave without unwinding.
+pub(super) fn abandon() {
+    for temporary in unfinished().drain(..) {
+        // It may be in its place by now.
+        let _ = std::fs::remove_file(temporary);
     }
-    let temporary = beside(path);
-    let attempt = || {
-        let mut out = BufWriter::new(File::create(&temporary)?);
-        write(&mut out)?;
-        out.flush()?;
-        std::fs::rename(&temporary, path)
-    };
-    let mut attempt = attempt;
-    attempt().map_err(|source| {
-        // If it was never made there is nothing to remove.
-        let _ = std::fs::remove_file(&temporary);
-        failed(source)
-    })
+}
+
+/// Makes a file that was not there: in a folder open to all, a link laid in its place beforehand
+/// could lead anywhere.
+fn create_new(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    match options.open(path) {
+        // Left over from a process of the same number.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            options.open(path)
+        }
+        other => other,
+    }
 }
 
 /// Checks early that a file can be made at `path`, before minutes are spent sampling for it.
@@ -61,14 +187,14 @@ pub fn write_to(
 /// [`WriteError`] when its folder is missing or not writable, or `path` is a folder.
 pub fn check(path: &Path) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
-    if path == Path::new("-") || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+    if is_stdout(path) || is_special(path) {
         return Ok(());
     }
     if path.is_dir() {
         return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     let temporary = beside(path);
-    File::create(&temporary).map_err(failed)?;
+    create_new(&temporary).map_err(failed)?;
     std::fs::remove_file(&temporary).map_err(failed)
 }
 

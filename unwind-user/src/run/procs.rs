@@ -5,23 +5,26 @@ use crate::process::{Identity, Stat, thread_name, threads};
 
 /// The number as system calls take it; one that cannot exist names no process.
 const fn os(pid: u32) -> i32 {
-    if pid > i32::MAX as u32 { i32::MAX } else { pid as i32 }
-}
-
-/// Whether there is such a process.
-pub(super) fn exists(pid: u32) -> bool {
-    Stat::of(os(pid)).is_ok()
+    if pid > i32::MAX as u32 {
+        i32::MAX
+    } else {
+        pid as i32
+    }
 }
 
 /// Whether a thread of the process has not ended: its main thread can end before others do.
 pub(super) fn has_live_thread(pid: u32) -> bool {
-    let Ok(stat) = Stat::of(os(pid)) else { return false };
+    let Ok(stat) = Stat::of(os(pid)) else {
+        return false;
+    };
     !stat.has_ended() || threads(os(pid)).is_ok_and(|tids| tids.len() > 1)
 }
 
 /// The command line, or the program's name where it has none; empty when the process is gone.
 pub(super) fn command_line(pid: u32) -> String {
-    let Ok(identity) = Identity::of(os(pid)) else { return String::new() };
+    let Ok(identity) = Identity::of(os(pid)) else {
+        return String::new();
+    };
     let words = identity.command.iter().map(|word| word.to_string_lossy());
     let line = words.collect::<Vec<_>>().join(" ");
     if line.is_empty() { identity.comm } else { line }
@@ -29,7 +32,15 @@ pub(super) fn command_line(pid: u32) -> String {
 
 /// The threads and their names.
 pub(super) fn thread_names(pid: u32) -> Vec<(u32, String)> {
-    let tids = threads(os(pid)).unwrap_or_default();
-    let named = |tid: i32| Some((u32::try_from(tid).ok()?, thread_name(os(pid), tid)?));
-    tids.into_iter().filter_map(named).collect()
+    names_of_threads(pid, |_| true)
+}
+
+/// The threads that are `wanted`, and their names.
+pub(super) fn names_of_threads(pid: u32, wanted: impl Fn(u32) -> bool) -> Vec<(u32, String)> {
+    let tids = threads(os(pid)).unwrap_or_default().into_iter();
+    let named = |tid: i32| {
+        let id = u32::try_from(tid).ok().filter(|id| wanted(*id))?;
+        Some((id, thread_name(os(pid), tid)?))
+    };
+    tids.filter_map(named).collect()
 }

@@ -1,17 +1,19 @@
 //! From checked options to a session that samples.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use tokio::process::Child;
 
 use super::Options;
-use super::hold::Held;
-use super::session::{Session, State};
-use super::{output, privileges, procs};
+use super::command::Held;
+use super::session::Session;
+use super::session::member::{Follow, State};
+use super::{output, privileges};
 use crate::process::namespace;
 use crate::profile::Profile;
+use crate::python::AttachError;
 
 /// A session whose interrupts have begun.
 pub(super) struct Setup {
@@ -20,18 +22,16 @@ pub(super) struct Setup {
     pub(super) started: Instant,
 }
 
-/// Checks what can be checked before anything is started, then starts.
-pub(super) fn start(options: &Options) -> anyhow::Result<Setup> {
-    let again = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect::<Vec<_>>();
-    if let Some(missing) = privileges::Privileges::of_self().missing(&again.join(" ")) {
+/// Checks what can be checked before anything is started.
+pub(super) fn check(options: &Options) -> anyhow::Result<()> {
+    if let Some(missing) = privileges::Privileges::of_self().missing(&again()) {
         bail!("{missing}");
     }
     if let Some(max) = privileges::max_sample_rate().filter(|max| options.rate > *max) {
         bail!(
-            "{} Hz is more than this kernel allows ({max} Hz): lower --rate, or raise the limit \
-             with\n  sudo sysctl kernel.perf_event_max_sample_rate={}",
-            options.rate,
-            options.rate
+            "{rate} Hz is more than this kernel allows ({max} Hz): lower --rate, or raise the \
+             limit with\n  sudo sysctl kernel.perf_event_max_sample_rate={rate}",
+            rate = options.rate
         );
     }
     if !namespace::ours_is_initial().context("cannot tell our PID namespace: is /proc mounted?")? {
@@ -45,30 +45,59 @@ pub(super) fn start(options: &Options) -> anyhow::Result<Setup> {
     if let Some(path) = &options.stats {
         output::check(path)?;
     }
+    Ok(())
+}
+
+/// The command line, to be typed again.
+fn again() -> Vec<std::ffi::OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    // sudo looks for a bare name in folders of its own.
+    if let (Some(name), Ok(path)) = (words.first_mut(), std::env::current_exe())
+        && !name.as_encoded_bytes().contains(&b'/')
+    {
+        *name = path.into_os_string();
+    }
+    words
+}
+
+/// Starts the session, and the command if there is one.
+pub(super) fn start(options: &Options) -> anyhow::Result<Setup> {
     let mut session = Session::new(ring_bytes(options.rate), options.follow, profile(options))?;
-    for &pid in &options.pids {
-        if !procs::exists(pid) {
-            bail!("there is no process {pid}");
+    session.kernel().watch_processes()?;
+    let pids: BTreeSet<u32> = options.pids.iter().copied().collect();
+    for pid in pids {
+        session.add(pid, State::attaching())?;
+        match session.attach(pid) {
+            // Its children may be Python, now or later.
+            Err(AttachError::NotPython { .. }) if options.follow == Follow::Children => {}
+            attached => attached?,
         }
-        session.add(pid)?;
-        session.attach(pid).map_err(|error| anyhow::anyhow!("process {pid}: {error}"))?;
+    }
+    if options.follow == Follow::Children {
+        session.add_descendants();
     }
     let held = match options.command.as_slice() {
         [] => None,
         command => Some(Held::start(command).context("cannot start the command")?),
     };
     if let Some(pid) = held.as_ref().and_then(|held| held.child.id()) {
-        session.add(pid)?;
+        session.add(pid, State::Held)?;
     }
-    session.kernel().watch_processes()?;
     if options.bpf_log {
         session.kernel().set_logging(true)?;
     }
     session.kernel().start(options.event, options.rate)?;
     session.begin_clocks();
     let started = Instant::now();
-    let child = held.map(Held::release).transpose().context("the command went away")?;
-    Ok(Setup { session, child, started })
+    let child = held
+        .map(Held::release)
+        .transpose()
+        .context("the command went away")?;
+    Ok(Setup {
+        session,
+        child,
+        started,
+    })
 }
 
 /// The ring's size: a tenth of a second of 8 KiB records from every CPU, 8 MiB at least.
@@ -80,7 +109,9 @@ fn ring_bytes(rate: u64) -> u32 {
 }
 
 fn profile(options: &Options) -> Profile {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Profile {
         period_ns: 1_000_000_000 / options.rate,
         start_ns: u64::try_from(now.as_nanos()).unwrap_or(0),
@@ -98,10 +129,8 @@ pub(super) fn describe(session: &mut Session) -> anyhow::Result<()> {
     } else if interrupts == 0 {
         Some("0 samples: the target used no CPU time, or ran too short".to_owned())
     } else {
-        let refused = session.members().values().find_map(|member| match &member.state {
-            State::Refused(error) => Some(error.to_string()),
-            _ => None,
-        });
+        let reasons = session.members().values().filter(|member| !member.is_child);
+        let refused = reasons.filter_map(|member| member.state.reason()).next();
         Some(refused.map_or_else(
             || format!("0 samples with Python frames out of {interrupts} interrupts"),
             |error| format!("0 samples: {error}"),
@@ -109,9 +138,4 @@ pub(super) fn describe(session: &mut Session) -> anyhow::Result<()> {
     };
     session.pipeline_mut().profile_mut().empty_reason = reason;
     Ok(())
-}
-
-/// The ring's descriptor once more, for the event loop, while the session reads the ring.
-pub(super) fn duplicate(ring: &impl AsFd) -> std::io::Result<OwnedFd> {
-    ring.as_fd().try_clone_to_owned()
 }

@@ -2,13 +2,18 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use terminal_size::terminal_size_of;
 use unwind_ebpf::abi;
 
 use super::session::Session;
 use super::totals::agent_cpu;
+use crate::format::text::visible;
 
 /// Functions named in the line.
 const TOP: usize = 3;
+
+/// Characters of each name.
+const NAME_CHARS: usize = 24;
 
 /// The status line.
 #[derive(Debug)]
@@ -22,8 +27,15 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn new(rate: u64) -> Self {
-        let is_terminal = io::stderr().is_terminal();
-        Self { is_terminal, is_shown: false, rate, samples: 0, cpu: agent_cpu() }
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let is_terminal = io::stderr().is_terminal() && !is_dumb;
+        Self {
+            is_terminal,
+            is_shown: false,
+            rate,
+            samples: 0,
+            cpu: agent_cpu(),
+        }
     }
 
     /// Refreshes the line; called once a second.
@@ -38,12 +50,18 @@ impl Status {
         }
         let lost = session.counters().map_or(0, |counters| {
             let total: u64 = counters.outcomes.iter().sum();
-            total - counters.outcomes.get(abi::OK as usize).copied().unwrap_or(0)
+            total
+                - counters
+                    .outcomes
+                    .get(abi::OK as usize)
+                    .copied()
+                    .unwrap_or(0)
         });
         let profile = session.pipeline().profile();
         let total = profile.total().max(1) as f64;
         let top = profile.top(TOP).into_iter().map(|top| {
-            let name: String = top.name.chars().filter(|c| !c.is_control()).take(24).collect();
+            // What a target calls its functions must not steer the terminal.
+            let name: String = visible(&top.name).chars().take(NAME_CHARS).collect();
             format!("{name} {:.0} %", 100.0 * top.samples as f64 / total)
         });
         let top = top.collect::<Vec<_>>().join(", ");
@@ -55,30 +73,30 @@ impl Status {
         let width = terminal_width();
         let line: String = line.chars().take(width.saturating_sub(1)).collect();
         self.is_shown = true;
-        self.print(&format!("\r\x1b[K{line}"));
+        print(&format!("\r\x1b[K{line}"));
     }
 
     /// A line that stays, above the status.
     pub(super) fn note(&mut self, text: &str) {
         self.clear();
-        self.print(&format!("unwind: {text}\n"));
+        print(&format!("unwind: {text}\n"));
     }
 
     /// Takes the line away.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
-            self.print("\r\x1b[K");
+            print("\r\x1b[K");
         }
-    }
-
-    fn print(&self, text: &str) {
-        let mut err = io::stderr();
-        // A terminal that went away is no reason to stop sampling.
-        let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
     }
 }
 
+/// Prints to standard error; nobody may be reading it.
+pub(super) fn print(text: &str) {
+    let mut err = io::stderr();
+    // A terminal that went away is no reason to stop sampling.
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+}
+
 fn terminal_width() -> usize {
-    // COLUMNS is set where a person changed it; otherwise a safe width.
-    std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(80)
+    terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0))
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Ended;
 use super::totals::Totals;
+use crate::format::text::visible;
 
 /// The end of a session.
 #[derive(Debug, Serialize)]
@@ -30,10 +31,15 @@ impl<'a> Summary<'a> {
     ) -> Self {
         let ended = match ended {
             Ended::Duration => "duration",
-            Ended::Signal(name) => name,
+            Ended::Signal(signal) => signal.name(),
             Ended::TargetExited => "target exited",
         };
-        Self { ended, totals, empty_reason, output }
+        Self {
+            ended,
+            totals,
+            empty_reason,
+            output,
+        }
     }
 
     pub(super) fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
@@ -54,20 +60,36 @@ impl fmt::Display for Summary<'_> {
         } else {
             write!(f, ", {} after {:.1} s", self.ended, totals.seconds)?;
         }
-        write!(f, ", written to {}; {} interrupts:", self.output.display(), totals.interrupts)?;
-        let met = totals.outcomes.iter().filter(|(name, count)| **count > 0 || **name == "ok");
+        let output = self.output.to_string_lossy();
+        write!(
+            f,
+            ", written to {}; {} interrupts:",
+            visible(&output),
+            totals.interrupts
+        )?;
+        let met = totals
+            .outcomes
+            .iter()
+            .filter(|(name, count)| **count > 0 || **name == "ok");
         for (i, (name, count)) in met.enumerate() {
             write!(f, "{} {name} {count}", if i == 0 { "" } else { "," })?;
         }
         if let Some(kept) = totals.kept {
             write!(f, "; {:.1} % of on-CPU time kept", 100.0 * kept)?;
         }
-        write!(f, "; {} frames read late, {} freed", totals.frames_late, totals.freed_frames)?;
+        write!(
+            f,
+            "; {} frames read late, {} freed",
+            totals.frames_late, totals.targets.freed_frames
+        )?;
         if let Some(ns) = totals.kernel_ns_per_sample {
             write!(f, "; {:.2} us a sample in the kernel", ns / 1e3)?;
         }
         let share = 100.0 * totals.agent_cpu_seconds / totals.seconds.max(1e-9);
         let peak = totals.agent_peak_bytes >> 20;
-        write!(f, "; own CPU {share:.1} % of a core, peak memory {peak} MiB")
+        write!(
+            f,
+            "; own CPU {share:.1} % of a core, peak memory {peak} MiB"
+        )
     }
 }

@@ -7,7 +7,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 use unwind_ebpf::abi::{self, Counters, OUTCOME_NAMES};
 
-use super::session::{Session, State};
+use super::session::Session;
+use super::session::member::State;
 use crate::bpf::LoadError;
 use crate::pipeline::Target;
 
@@ -50,26 +51,60 @@ pub struct Totals {
     pub frames_off_chunk: u64,
     /// Of them, read from the live process. The kernel half captures all, so none is.
     pub frames_late: u64,
-    /// Frames shown as `<freed code>`.
-    pub freed_frames: u64,
     /// Code identities captured in interrupts.
     pub identities_captured: u64,
+    /// What user space did for each program.
+    #[serde(flatten)]
+    pub targets: TargetTotals,
+    /// CPU time of this process.
+    pub agent_cpu_seconds: f64,
+    /// Resident memory of this process.
+    pub agent_memory_bytes: u64,
+    /// Peak resident memory of this process.
+    pub agent_peak_bytes: u64,
+    /// The processes.
+    pub processes: Vec<ProcessTotals>,
+}
+
+/// What user space did for the programs of a session.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct TargetTotals {
+    /// Frames shown as `<freed code>`.
+    pub freed_frames: u64,
     /// Code identities proved at the ends of batches.
     pub identities_proved: u64,
     /// Stack cache.
     pub stacks: CacheTotals,
     /// Code object cache.
     pub codes: CacheTotals,
-    /// Reads of target memory, system calls.
+    /// System calls that read target memory.
     pub memory_calls: u64,
     /// Bytes read of target memory.
     pub memory_bytes: u64,
-    /// CPU time of this process.
-    pub agent_cpu_seconds: f64,
-    /// Peak resident memory of this process.
-    pub agent_peak_bytes: u64,
-    /// The processes.
-    pub processes: Vec<ProcessTotals>,
+}
+
+impl TargetTotals {
+    /// Adds one program.
+    pub fn add(&mut self, target: &Target) {
+        self.freed_frames += target.stats.freed_frames;
+        self.identities_proved += target.stats.proofs;
+        let reads = target.reads();
+        self.memory_calls += reads.calls;
+        self.memory_bytes += reads.bytes;
+        let (stacks, codes) = (target.stacks(), target.codes());
+        self.stacks.hit += stacks.stats.hits;
+        self.stacks.miss += stacks.stats.misses;
+        self.stacks.stale += stacks.stats.stale;
+        self.stacks.cleared += stacks.stats.cleared;
+        self.stacks.entries += stacks.len() as u64;
+        self.codes.hit += codes.stats.hits;
+        self.codes.miss += codes.stats.misses;
+        self.codes.replaced += codes.stats.replaced;
+        self.codes.freed += codes.stats.freed;
+        self.codes.moved += codes.stats.moved;
+        self.codes.cleared += codes.stats.cleared;
+        self.codes.entries += codes.len() as u64;
+    }
 }
 
 /// Look-ups of a cache.
@@ -96,15 +131,15 @@ pub struct CacheTotals {
 /// One process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessTotals {
-    /// Process id.
+    /// Process id; 0 stands for all those that ended so long ago that they are not told apart.
     pub pid: u32,
-    /// attaching, attached, refused or exited.
+    /// attaching, attached, `not_python`, refused or exited.
     pub state: &'static str,
-    /// Why it was refused.
+    /// Why it gives no samples.
     pub reason: Option<String>,
     /// CPython version.
     pub python: Option<String>,
-    /// Samples taken of its current program.
+    /// Samples taken.
     pub samples: u64,
     /// Interrupts by outcome.
     pub outcomes: BTreeMap<&'static str, u64>,
@@ -123,7 +158,11 @@ impl Totals {
         let stats = pipeline.stats;
         let interrupts: u64 = counters.outcomes.iter().sum();
         let on_cpu_ns = session.on_cpu_ns();
-        let complete = counters.outcomes.get(abi::OK as usize).copied().unwrap_or(0);
+        let complete = counters
+            .outcomes
+            .get(abi::OK as usize)
+            .copied()
+            .unwrap_or(0);
         let expected = on_cpu_ns as f64 * rate as f64 / 1e9;
         let mut totals = Self {
             seconds: elapsed.as_secs_f64(),
@@ -146,59 +185,54 @@ impl Totals {
             frames_off_chunk: counters.frames_off_chunk,
             identities_captured: counters.identities,
             agent_cpu_seconds: agent_cpu().as_secs_f64(),
+            agent_memory_bytes: agent_memory_bytes(),
             agent_peak_bytes: agent_peak_bytes(),
+            targets: session.past().targets,
             ..Self::default()
         };
         for (_, target) in pipeline.targets() {
-            totals.add(target);
+            totals.targets.add(target);
         }
-        for (pid, member) in session.members() {
-            let (state, reason) = match &member.state {
-                State::Attaching(_) => ("attaching", None),
-                State::Attached => ("attached", None),
-                State::Refused(error) => ("refused", Some(error.to_string())),
-                State::Exited => ("exited", None),
-            };
+        for (&pid, member) in session.members() {
             totals.processes.push(ProcessTotals {
-                pid: *pid,
-                state,
-                reason,
+                pid,
+                state: member.state.name(),
+                reason: member.state.reason().map(ToString::to_string),
                 python: member.version.clone(),
-                samples: pipeline.target(*pid).map_or(0, |target| target.stats.samples),
-                outcomes: by_name(&session.counters_of(member.slot)?),
+                samples: session.samples_of(pid, member),
+                outcomes: by_name(&session.counters_of(member)?),
                 on_cpu_ns: member.on_cpu.total_ns(),
+            });
+        }
+        let past = session.past();
+        if past.processes > 0 {
+            totals.processes.push(ProcessTotals {
+                pid: 0,
+                state: State::Exited.name(),
+                samples: past.samples,
+                outcomes: by_name(&past.counters),
+                on_cpu_ns: past.on_cpu_ns,
+                ..ProcessTotals::default()
             });
         }
         Ok(totals)
     }
-
-    fn add(&mut self, target: &Target) {
-        self.freed_frames += target.stats.freed_frames;
-        self.identities_proved += target.stats.proofs;
-        let (stacks, codes) = (target.stacks(), target.codes());
-        self.stacks.hit += stacks.stats.hits;
-        self.stacks.miss += stacks.stats.misses;
-        self.stacks.stale += stacks.stats.stale;
-        self.stacks.cleared += stacks.stats.cleared;
-        self.stacks.entries += stacks.len() as u64;
-        self.codes.hit += codes.stats.hits;
-        self.codes.miss += codes.stats.misses;
-        self.codes.replaced += codes.stats.replaced;
-        self.codes.freed += codes.stats.freed;
-        self.codes.moved += codes.stats.moved;
-        self.codes.cleared += codes.stats.cleared;
-        self.codes.entries += codes.len() as u64;
-    }
 }
 
 fn by_name(counters: &Counters) -> BTreeMap<&'static str, u64> {
-    OUTCOME_NAMES.iter().copied().zip(counters.outcomes).collect()
+    OUTCOME_NAMES
+        .iter()
+        .copied()
+        .zip(counters.outcomes)
+        .collect()
 }
 
 /// CPU time of this process so far.
 #[must_use]
 pub fn agent_cpu() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+        return Duration::ZERO;
+    };
     let time = |t: nix::sys::time::TimeVal| {
         let micros = u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000;
         Duration::from_micros(micros + u64::try_from(t.tv_usec()).unwrap_or(0))
@@ -206,9 +240,69 @@ pub fn agent_cpu() -> Duration {
     time(usage.user_time()) + time(usage.system_time())
 }
 
+/// Resident memory of this process now, in bytes.
+#[must_use]
+pub fn agent_memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes =
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) << 10
+}
+
 /// Peak resident memory of this process, in bytes.
 #[must_use]
 pub fn agent_peak_bytes() -> u64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF);
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Every name in the JSON, with the names that lead to it.
+    fn names(value: &serde_json::Value, above: &str, into: &mut BTreeSet<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    let name = format!("{above}{name}");
+                    names(value, &format!("{name}."), into);
+                    into.insert(name);
+                }
+            }
+            serde_json::Value::Array(items) => {
+                items.iter().for_each(|item| names(item, above, into));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_document_lists_exactly_the_counts_that_exist() {
+        let totals = Totals {
+            processes: vec![ProcessTotals::default()],
+            ..Totals::default()
+        };
+        let value = serde_json::to_value(totals).expect("plain values");
+        let mut written: BTreeSet<_> = ["ended".to_owned()].into();
+        names(&value, "", &mut written);
+        let document = include_str!("../../METRICS.md");
+        let (_, table) = document
+            .split_once("## Counters as JSON")
+            .expect("the section");
+        let listed: BTreeSet<String> = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        assert_eq!(written, listed);
+    }
+
+    #[test]
+    fn our_own_memory_is_below_its_peak() {
+        let (now, peak) = (agent_memory_bytes(), agent_peak_bytes());
+        assert!(now > 1 << 20 && now <= peak + (4 << 20), "{now} of {peak}");
+    }
 }

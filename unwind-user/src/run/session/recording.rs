@@ -1,0 +1,136 @@
+//! What a session does to be recorded.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Session;
+use crate::layout::Layout;
+use crate::memory::{Memory, Process, Tee};
+use crate::profile::{ProcessKey, Profile};
+use crate::record::{Described, End, Event, Keep, Opened, Recorder, Start};
+use crate::run::output::{Pending, WriteError};
+
+/// The recording that a session writes.
+#[derive(Debug)]
+pub(super) struct Recording {
+    pub(super) recorder: Recorder<Pending>,
+    path: PathBuf,
+}
+
+impl Session {
+    /// Records from now on. Call before a process is attached.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn record(&mut self, path: &Path, keep: Keep) -> Result<(), WriteError> {
+        let profile = self.pipeline.profile();
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let start = Start {
+            period_ns: profile.period_ns,
+            start_ns: profile.start_ns,
+            kernel: kernel.trim_end().to_owned(),
+            unwind: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let recorder = Recorder::new(Pending::create(path)?, start, keep);
+        self.recording = Some(Recording {
+            recorder,
+            path: path.to_owned(),
+        });
+        Ok(())
+    }
+
+    /// The memory of a program about to be opened, as the pipeline is to see it.
+    pub(super) fn observed(
+        &self,
+        pid: u32,
+        image: u32,
+        layout: &Layout,
+        memory: Process,
+    ) -> Box<dyn Memory> {
+        let Some(Recording { recorder, .. }) = &self.recording else {
+            return Box::new(memory);
+        };
+        let opened = Opened {
+            pid,
+            image,
+            layout: layout.clone(),
+        };
+        recorder.event(&Event::Opened(Box::new(opened)));
+        Box::new(Tee::new(memory, recorder.process(pid, layout)))
+    }
+
+    /// Records what the profile knows of a process by now.
+    pub(super) fn record_names(&self, process: ProcessKey) {
+        if let Some(Recording { recorder, .. }) = &self.recording {
+            recorder.event(&Event::Described(described(
+                self.pipeline.profile(),
+                process,
+            )));
+        }
+    }
+
+    /// Why the recording stopped, told once.
+    ///
+    /// # Errors
+    /// Such as a disk without room.
+    pub fn check_recording(&self) -> Result<(), WriteError> {
+        let Some(Recording { recorder, path }) = &self.recording else {
+            return Ok(());
+        };
+        let error = |source: io::Error| WriteError {
+            path: path.clone(),
+            source,
+        };
+        recorder.error().map_or(Ok(()), |source| Err(error(source)))
+    }
+
+    /// Shows what is recorded so far at its path, and goes on.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn show_recording(&self) -> Result<(), WriteError> {
+        self.check_recording()?;
+        let recorder = self.recording.as_ref().map(|recording| &recording.recorder);
+        recorder
+            .and_then(|recorder| recorder.with_output(Pending::show))
+            .unwrap_or(Ok(()))
+    }
+
+    /// Ends the recording, with what the profile knows by now, and puts it in its place.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish_recording(&mut self) -> Result<(), WriteError> {
+        let profile = self.pipeline.profile();
+        for process in profile.processes.keys() {
+            self.record_names(*process);
+        }
+        let Some(Recording { recorder, path }) = self.recording.take() else {
+            return Ok(());
+        };
+        let end = End {
+            duration_ns: profile.duration_ns,
+            outcomes: profile.outcomes.clone(),
+            empty_reason: profile.empty_reason.clone(),
+        };
+        let out = recorder.finish(Some(end));
+        out.map_err(|source| WriteError { path, source })?.commit()
+    }
+}
+
+/// What a profile knows of one process.
+fn described(profile: &Profile, process: ProcessKey) -> Described {
+    let info = profile.processes.get(&process);
+    let threads = profile
+        .threads
+        .iter()
+        .filter(|(thread, _)| thread.process() == process);
+    let named = threads.filter_map(|(thread, info)| Some((thread.tid, info.name.clone()?)));
+    Described {
+        pid: process.pid,
+        image: process.image,
+        command: info.map(|info| info.command.clone()).unwrap_or_default(),
+        python: info.map(|info| info.python.clone()),
+        threads: named.collect(),
+    }
+}

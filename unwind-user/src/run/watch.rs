@@ -1,0 +1,191 @@
+//! The event loop: what happens while a session samples.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::session::Session;
+use super::session::member::{Follow, State};
+use super::signals::{Heard, Signals};
+use super::status::Status;
+use super::totals::Totals;
+use super::{Ended, Options, command, setup};
+use crate::metrics;
+use crate::python::AttachError;
+use crate::sys::readiness_of;
+
+/// Between two drains when nothing is urgent. The kernel half wakes us before when much waits.
+const DRAIN_EVERY: Duration = Duration::from_millis(200);
+/// Between two updates of clocks and status.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// After this time without an interpreter, a person wants to know why.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+
+/// A session that samples, and what its loop listens to.
+pub(super) struct Watch<'a> {
+    pub(super) options: &'a Options,
+    pub(super) session: &'a mut Session,
+    pub(super) child: Option<&'a mut Child>,
+    pub(super) signals: &'a mut Signals,
+    pub(super) status: &'a mut Status,
+    pub(super) metrics: Metrics,
+    pub(super) started: std::time::Instant,
+}
+
+impl Watch<'_> {
+    /// Samples until something ends the session.
+    pub(super) async fn run(mut self) -> anyhow::Result<Ended> {
+        let ring = readiness_of(self.session.ring())?;
+        let mut log = self.session.kernel().logger()?;
+        let log_lines = readiness_of(&log)?;
+        let mut is_logging = self.options.bpf_log;
+        let deadline = self
+            .options
+            .duration
+            .map(|duration| Instant::from(self.started) + duration);
+        let mut drain = interval(self.options.delay_reader.unwrap_or(DRAIN_EVERY));
+        let mut slow = interval(STATUS_EVERY);
+        for timer in [&mut drain, &mut slow] {
+            timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        let is_eager = self.options.delay_reader.is_none();
+        if let Some(address) = self.metrics.address {
+            self.status
+                .note(&format!("metrics at http://{address}/metrics"));
+        }
+        loop {
+            let look = self.session.next_look().map(Instant::from);
+            tokio::select! {
+                biased;
+                () = at(deadline) => return Ok(Ended::Duration),
+                heard = self.signals.heard() => match heard {
+                    Heard::End(signal) => return Ok(Ended::Signal(signal)),
+                    Heard::Snapshot => self.snapshot()?,
+                    Heard::ToggleLog => {
+                        is_logging = !is_logging;
+                        self.session.kernel().set_logging(is_logging)?;
+                        let now = if is_logging { "on" } else { "off" };
+                        self.status.note(&format!("log of the BPF program: {now}"));
+                    }
+                },
+                ready = ring.readable(), if is_eager => {
+                    let mut ready = ready?;
+                    self.session.drain();
+                    ready.clear_ready();
+                }
+                () = at(look) => self.session.attach_pending(),
+                _ = drain.tick() => self.session.drain(),
+                _ = slow.tick() => self.every_second(),
+                ready = log_lines.readable() => {
+                    let mut ready = ready?;
+                    log.flush();
+                    ready.clear_ready();
+                }
+                reply = self.metrics.asked() => self.answer(reply)?,
+                exited = command::exit_of(&mut self.child) => {
+                    exited?;
+                    self.session.reconcile();
+                    return Ok(Ended::TargetExited);
+                }
+            }
+            if !self.session.is_alive() {
+                return Ok(Ended::TargetExited);
+            }
+        }
+    }
+
+    /// Writes what there is and goes on; a disk that is full now may have room at the end.
+    fn snapshot(&mut self) -> anyhow::Result<()> {
+        self.session.drain();
+        setup::describe(self.session)?;
+        let elapsed = u64::try_from(self.started.elapsed().as_nanos());
+        self.session.pipeline_mut().profile_mut().duration_ns = elapsed.unwrap_or(u64::MAX);
+        let output = self.options.output.display();
+        match super::write(self.options, self.session) {
+            Ok(()) => self.status.note(&format!("snapshot written to {output}")),
+            Err(error) => self.status.note(&format!("no snapshot: {error}")),
+        }
+        Ok(())
+    }
+
+    fn every_second(&mut self) {
+        self.session.update_clocks();
+        self.session.describe_new_threads();
+        self.session.reconcile();
+        for (pid, state) in self.session.note_silent(SILENT_AFTER) {
+            self.status.note(&silence(pid, &state, self.options.follow));
+        }
+        self.status.show(self.session);
+    }
+
+    fn answer(&mut self, reply: metrics::Asked) -> anyhow::Result<()> {
+        self.session.update_clocks();
+        self.session.drain();
+        let totals = Totals::of(self.session, self.options.rate, self.started.elapsed())?;
+        // Whoever asked may have gone away.
+        let _ = reply.send(metrics::render(&totals)?);
+        Ok(())
+    }
+}
+
+/// Why a process gives no samples yet, and what to do.
+fn silence(pid: u32, state: &State, follow: Follow) -> String {
+    match (state, state.reason()) {
+        (State::NotPython(..), Some(AttachError::NotPython { children, .. }))
+            if follow == Follow::No && !children.is_empty() =>
+        {
+            format!(
+                "no samples yet: process {pid} runs no Python, but its children do: use \
+                 --subprocesses to profile them"
+            )
+        }
+        (_, Some(reason)) => format!("no samples yet: {reason}"),
+        (_, None) => format!("no samples yet: process {pid} has not begun"),
+    }
+}
+
+/// Ends at a time; never, if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Questions for the metrics; none ever, if they are not served.
+pub(super) struct Metrics {
+    address: Option<SocketAddr>,
+    asked: Option<mpsc::Receiver<metrics::Asked>>,
+}
+
+impl Metrics {
+    /// Listens at the address, if there is one.
+    pub(super) async fn serve(address: Option<SocketAddr>) -> anyhow::Result<Self> {
+        let Some(address) = address else {
+            return Ok(Self {
+                address: None,
+                asked: None,
+            });
+        };
+        let served = metrics::serve(address).await;
+        let (address, asked) =
+            served.with_context(|| format!("cannot serve metrics at {address}"))?;
+        Ok(Self {
+            address: Some(address),
+            asked: Some(asked),
+        })
+    }
+
+    async fn asked(&mut self) -> metrics::Asked {
+        if let Some(asked) = &mut self.asked
+            && let Some(reply) = asked.recv().await
+        {
+            return reply;
+        }
+        std::future::pending().await
+    }
+}
