@@ -7,6 +7,7 @@ mod setup;
 mod shell;
 mod test;
 mod tidy;
+mod vm;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -74,6 +75,15 @@ enum Command {
         check: bool,
     },
 
+    /// Try the profiler on other kernels, in qemu
+    ///
+    /// Boots Debian's cloud kernels without KVM, profiles a spinning program of each interpreter
+    /// found, and compares the stacks with what the program says of itself. Also tries what the
+    /// host may lack: Yama's ptrace_scope, lockdown, a user without rights, a kernel too old.
+    /// Kernels are fetched once into ~/.cache/unwind/vm. Needs qemu-system-x86_64, busybox
+    /// (static), cpio, and apt-get to fetch kernels.
+    Vm(vm::Options),
+
     /// Check rules that the compiler cannot
     ///
     /// Length of files, unsafe code and comparisons of Python versions outside the files meant for
@@ -101,6 +111,7 @@ fn main() -> ExitCode {
         Command::SetupEbpf => setup::setup(),
         Command::BuildEbpf { check: false } => ebpf::build(),
         Command::BuildEbpf { check: true } => ebpf::check(),
+        Command::Vm(options) => vm::vm(options),
         Command::Tidy => tidy::tidy(),
         Command::Audit => audit::audit(),
     };

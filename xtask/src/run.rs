@@ -26,7 +26,7 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// Where cargo builds: `target`, unless the environment or a configuration file says otherwise.
-fn target_dir() -> Result<PathBuf> {
+pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata = metadata(&["--no-deps"])?;
     let folder = metadata["target_directory"].as_str();
     Ok(PathBuf::from(

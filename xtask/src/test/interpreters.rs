@@ -15,7 +15,7 @@ pub(super) const SUPPORTED: &[u8] = &[11, 12, 13, 14, 15];
 
 /// Where an interpreter lies, and how to start it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// An executable in this file system.
     Host(PathBuf),
     /// An executable at `path` below another root, for `chroot ROOT PATH`.
@@ -34,7 +34,8 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    fn command(&self) -> Command {
+    /// A command that starts the interpreter; arguments are to be added.
+    pub(crate) fn command(&self) -> Command {
         match self {
             Self::Host(path) => Command::new(path),
             Self::Chroot { root, path } => {
@@ -56,10 +57,10 @@ impl Place {
 
 /// One interpreter under test.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Interpreter {
+pub(crate) struct Interpreter {
     /// `3.13`, or `3.13-pyenv` and `3.13-debian` where there are two.
-    pub(super) label: String,
-    pub(super) place: Place,
+    pub(crate) label: String,
+    pub(crate) place: Place,
 }
 
 /// Finds the interpreters of the given minor versions, at most one of pyenv's and one of the

@@ -12,7 +12,8 @@ use std::env;
 use anyhow::{Result, bail, ensure};
 
 use self::cases::{Case, Outcome};
-use self::interpreters::{Interpreter, SUPPORTED};
+use self::interpreters::SUPPORTED;
+pub(crate) use self::interpreters::{Interpreter, Place};
 use self::rootfs::Rootfs;
 use self::table::Totals;
 
@@ -31,7 +32,7 @@ pub(crate) struct Options {
 }
 
 /// The minor version in `3.12`, if it is supported.
-fn minor(version: &str) -> Result<u8> {
+pub(crate) fn minor(version: &str) -> Result<u8> {
     let minor = version
         .strip_prefix("3.")
         .and_then(|minor| minor.parse().ok());
@@ -85,6 +86,17 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// The interpreters of these minor versions, of all supported ones if none is named.
+pub(crate) fn interpreters(minors: &[u8]) -> Vec<Interpreter> {
+    let minors = if minors.is_empty() { SUPPORTED } else { minors };
+    let (rootfs, reason) = rootfs_for(minors);
+    if !reason.is_empty() {
+        println!("no Debian rootfs: {reason}");
+    }
+    let found = interpreters::find(minors, rootfs.as_ref());
+    found.into_values().flatten().collect()
 }
 
 /// The suites to run: all, or those named, in the order of `all`.
