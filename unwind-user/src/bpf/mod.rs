@@ -3,6 +3,7 @@
 //! Minimum kernel: 5.17 (`bpf_loop`), with BTF. Needs CAP_BPF, CAP_PERFMON (or CAP_SYS_ADMIN).
 
 pub mod btf;
+mod release;
 mod vouch;
 
 pub use vouch::Marks;
@@ -36,6 +37,13 @@ pub enum Event {
 /// Why the kernel half does not run.
 #[derive(Debug, Error)]
 pub enum LoadError {
+    /// The kernel lacks what the program needs.
+    #[error(
+        "Linux {0} is too old: the BPF program needs {major}.{minor} or newer (bpf_loop)",
+        major = release::OLDEST.0,
+        minor = release::OLDEST.1
+    )]
+    TooOld(String),
     /// Offsets in kernel structures are not to be had.
     #[error(transparent)]
     Btf(#[from] BtfError),
@@ -93,6 +101,9 @@ impl Kernel {
     /// # Errors
     /// [`LoadError`], with the kernel's own words as its source.
     pub fn load(ring_bytes: u32) -> Result<Self, LoadError> {
+        if let Some(release) = release::too_old() {
+            return Err(LoadError::TooOld(release));
+        }
         let types = KernelTypes::of_running_kernel()?;
         let fsbase = types.offset("task_struct", &["thread", "fsbase"])?;
         let pid = types.offset("task_struct", &["pid"])?;
