@@ -111,6 +111,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_scrub: bool,
 
+    /// Test aid: with --format raw, write the profile itself here as well.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub also: Option<PathBuf>,
+
     /// Test aid: leave records in the ring for this long before they are read.
     #[arg(long, hide = true, value_name = "TIME", value_parser = parse_duration)]
     pub delay_reader: Option<Duration>,
@@ -126,7 +130,8 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 
-    /// What to write. Default: by the file's extension, else folded stacks.
+    /// What to write. Default: by the file's extension, else folded stacks. `raw` makes a copy
+    /// of the recording that keeps only the bytes that the frame layout names.
     #[arg(short, long, value_name = "FORMAT")]
     pub format: Option<FormatArg>,
 

@@ -15,6 +15,7 @@ pub mod pipeline;
 pub mod process;
 pub mod profile;
 pub mod python;
+pub mod record;
 pub mod run;
 pub mod sample;
 pub mod sys;

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
-use unwind_user::cli::{Cli, Command, EventArg, FormatArg, RunArgs};
+use unwind_user::cli::{Cli, Command, EventArg, FormatArg, ReportArgs, RunArgs};
 use unwind_user::format::{self, Format, Lines, Roots};
+use unwind_user::record::{self, Keep, Report};
 use unwind_user::run::session::member::Follow;
 use unwind_user::run::{self, FAILED, Options, command};
 
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     log_to_stderr();
     let result = match &cli.command {
         Command::Run(args) => run_options(args).and_then(|options| run::run(&options)),
-        Command::Report(_) => Err(anyhow::anyhow!("not yet")),
+        Command::Report(args) => report(args),
     };
     result.unwrap_or_else(|error| {
         // Nothing is left to do if standard error is closed.
@@ -53,15 +54,9 @@ fn log_to_stderr() {
 }
 
 fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
-    let from_name = args.output.as_deref().and_then(Format::from_extension);
-    let format = match args.format {
-        Some(FormatArg::Raw) => anyhow::bail!("raw: not yet"),
-        Some(FormatArg::Flamegraph) => Format::Flamegraph,
-        Some(FormatArg::Folded) => Format::Folded,
-        Some(FormatArg::Pprof) => Format::Pprof,
-        Some(FormatArg::Speedscope) => Format::Speedscope,
-        None => from_name.unwrap_or(Format::Flamegraph),
-    };
+    let format = format_of(args.format, args.output.as_deref(), Format::Flamegraph);
+    // A recording has the profile beside it only where a test asks for it.
+    let also = args.also.as_deref().and_then(Format::from_extension);
     Ok(Options {
         pids: args.pids.clone(),
         command: args.command.clone(),
@@ -71,19 +66,14 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
             .output
             .clone()
             .unwrap_or_else(|| default_output(args, format)),
-        format,
-        shape: format::Options {
-            roots: if args.threads {
-                Roots::Threads
-            } else {
-                Roots::Merged
-            },
-            lines: if args.function {
-                Lines::Function
-            } else {
-                Lines::Line
-            },
+        format: format.or(also).unwrap_or(Format::Folded),
+        recording: match format {
+            Some(_) => None,
+            None if args.no_scrub => Some(Keep::All),
+            None => Some(Keep::Named),
         },
+        also: args.also.clone(),
+        shape: shape(args.threads, args.function),
         follow: if args.subprocesses {
             Follow::Children
         } else {
@@ -100,13 +90,50 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
     })
 }
 
+/// The format asked for, by name or by the file's extension; none is a recording.
+fn format_of(asked: Option<FormatArg>, file: Option<&Path>, default: Format) -> Option<Format> {
+    match asked {
+        Some(FormatArg::Raw) => None,
+        Some(FormatArg::Flamegraph) => Some(Format::Flamegraph),
+        Some(FormatArg::Folded) => Some(Format::Folded),
+        Some(FormatArg::Pprof) => Some(Format::Pprof),
+        Some(FormatArg::Speedscope) => Some(Format::Speedscope),
+        None => match file {
+            Some(file) if file.extension().is_some_and(|end| end == record::EXTENSION) => None,
+            file => Some(file.and_then(Format::from_extension).unwrap_or(default)),
+        },
+    }
+}
+
+fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let damage = record::report(&Report {
+        recording: args.recording.clone(),
+        output: args.output.clone(),
+        format: format_of(args.format, Some(&args.output), Format::Folded),
+        shape: shape(args.threads, args.function),
+    })?;
+    if let Some(damage) = damage {
+        // Nothing is left to do if standard error is closed.
+        let _ = writeln!(io::stderr(), "unwind: {damage}; what is whole before it is shown");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const fn shape(threads: bool, function: bool) -> format::Options {
+    format::Options {
+        roots: if threads { Roots::Threads } else { Roots::Merged },
+        lines: if function { Lines::Function } else { Lines::Line },
+    }
+}
+
 /// `unwind-PID.svg`, or named after the command.
-fn default_output(args: &RunArgs, format: Format) -> PathBuf {
+fn default_output(args: &RunArgs, format: Option<Format>) -> PathBuf {
     let extension = match format {
-        Format::Flamegraph => "svg",
-        Format::Folded => "folded",
-        Format::Pprof => "pb.gz",
-        Format::Speedscope => "speedscope.json",
+        None => record::EXTENSION,
+        Some(Format::Flamegraph) => "svg",
+        Some(Format::Folded) => "folded",
+        Some(Format::Pprof) => "pb.gz",
+        Some(Format::Speedscope) => "speedscope.json",
     };
     let subject = match (args.pids.first(), args.command.first()) {
         (Some(pid), _) => pid.to_string(),

@@ -131,6 +131,14 @@ impl Snapshot {
         Captured { pieces: &self.pieces, body: record.body, hint: std::cell::Cell::new(0) }
     }
 
+    /// The ranges of target memory in the record: first address, and which bytes of the body.
+    pub fn ranges(&self) -> impl Iterator<Item = (Addr, std::ops::Range<usize>)> + '_ {
+        self.pieces.iter().map(|piece| {
+            let start = piece.at as usize;
+            (Addr(piece.addr), start..start + piece.len as usize)
+        })
+    }
+
     /// The frame heads, where the record carries those, innermost first.
     #[must_use]
     pub fn heads(&self) -> Heads<'_> {

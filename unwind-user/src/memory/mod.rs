@@ -4,9 +4,13 @@
 
 mod process;
 mod ranges;
+mod recorded;
+mod tee;
 
 pub use process::{Process, ReadError};
 pub use ranges::Ranges;
+pub use recorded::Recorded;
+pub use tee::{ReadLog, Tee};
 
 use std::fmt;
 

@@ -21,6 +21,7 @@ use anyhow::Context;
 
 use crate::bpf::Event;
 use crate::format::{self, Format};
+use crate::record::Keep;
 use session::Session;
 use session::member::Follow;
 use setup::Setup;
@@ -47,6 +48,10 @@ pub struct Options {
     pub output: PathBuf,
     /// What to write.
     pub format: Format,
+    /// A recording is written instead, with this much of captured memory.
+    pub recording: Option<Keep>,
+    /// Test aid: with a recording, the profile goes here.
+    pub also: Option<PathBuf>,
     /// How to write it.
     pub shape: format::Options,
     /// Children, too?
@@ -69,6 +74,8 @@ enum Ended {
     Duration,
     Signal(End),
     TargetExited,
+    /// The recording cannot be gone on with.
+    Unwritable,
 }
 
 /// Runs a session on tokio's current-thread runtime.
@@ -138,6 +145,7 @@ fn finish(
     setup::describe(session)?;
     session.pipeline_mut().profile_mut().duration_ns =
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    session.finish_recording()?;
     write(options, session)?;
     let totals = Totals::of(session, options.rate, elapsed)?;
     let reason = session.pipeline().profile().empty_reason.as_deref();
@@ -150,8 +158,13 @@ fn finish(
 }
 
 fn write(options: &Options, session: &Session) -> Result<(), output::WriteError> {
+    let path = match options.recording {
+        None => Some(&options.output),
+        Some(_) => options.also.as_ref(),
+    };
+    let Some(path) = path else { return Ok(()) };
     let profile = session.pipeline().profile();
-    output::write_to(&options.output, &mut |out| {
+    output::write_to(path, &mut |out| {
         format::write(options.format, profile, &options.shape, out)
     })
 }

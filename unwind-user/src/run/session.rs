@@ -5,6 +5,7 @@
 mod account;
 mod lifecycle;
 pub mod member;
+mod recording;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::profile::Profile;
 use crate::sample::Record;
 use account::Past;
 use member::{Follow, Member};
+use recording::Recording;
 use rows::Rows;
 
 /// Records handled between two looks at signals and timers.
@@ -31,6 +33,7 @@ pub struct Session {
     ring: RingBuf<MapData>,
     marks: Marks,
     pipeline: Pipeline,
+    recording: Option<Recording>,
     members: BTreeMap<u32, Member>,
     rows: Rows,
     past: Past,
@@ -70,6 +73,7 @@ impl Session {
             ring,
             marks,
             pipeline: Pipeline::new(profile),
+            recording: None,
             members: BTreeMap::new(),
             rows: Rows::default(),
             past: Past::default(),
@@ -135,6 +139,9 @@ impl Session {
                     None
                 }
             };
+            if let Some(recording) = &self.recording {
+                recording.keep(&item, &self.pipeline);
+            }
             drop(item);
             if let Some(header) = event {
                 self.finish_batch();
@@ -146,7 +153,11 @@ impl Session {
     }
 
     fn finish_batch(&mut self) {
-        self.pipeline.finish_batch(monotonic_ns(), &mut self.marks);
+        let now = monotonic_ns();
+        self.pipeline.finish_batch(now, &mut self.marks);
+        if let Some(recording) = &self.recording {
+            recording.end_batch(now);
+        }
         for pid in self.marks.take_stale() {
             if let Some(mut config) = self.kernel.process(pid) {
                 config.salt = self.salt(pid);

@@ -42,7 +42,7 @@ pub(super) fn check(options: &Options) -> anyhow::Result<()> {
         );
     }
     output::check(&options.output)?;
-    if let Some(path) = &options.stats {
+    for path in options.also.iter().chain(&options.stats) {
         output::check(path)?;
     }
     Ok(())
@@ -63,6 +63,9 @@ fn again() -> Vec<std::ffi::OsString> {
 /// Starts the session, and the command if there is one.
 pub(super) fn start(options: &Options) -> anyhow::Result<Setup> {
     let mut session = Session::new(ring_bytes(options.rate), options.follow, profile(options))?;
+    if let Some(keep) = options.recording {
+        session.record(&options.output, keep)?;
+    }
     session.kernel().watch_processes()?;
     let pids: BTreeSet<u32> = options.pids.iter().copied().collect();
     for pid in pids {

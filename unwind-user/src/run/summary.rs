@@ -33,6 +33,7 @@ impl<'a> Summary<'a> {
             Ended::Duration => "duration",
             Ended::Signal(signal) => signal.name(),
             Ended::TargetExited => "target exited",
+            Ended::Unwritable => "recording failed",
         };
         Self {
             ended,

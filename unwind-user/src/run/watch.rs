@@ -92,6 +92,9 @@ impl Watch<'_> {
                     return Ok(Ended::TargetExited);
                 }
             }
+            if self.session.is_recording_broken() {
+                return Ok(Ended::Unwritable);
+            }
             if !self.session.is_alive() {
                 return Ok(Ended::TargetExited);
             }
@@ -105,9 +108,13 @@ impl Watch<'_> {
         let elapsed = u64::try_from(self.started.elapsed().as_nanos());
         self.session.pipeline_mut().profile_mut().duration_ns = elapsed.unwrap_or(u64::MAX);
         let output = self.options.output.display();
-        match super::write(self.options, self.session) {
+        let shown = self.session.show_recording();
+        match shown.and_then(|()| super::write(self.options, self.session)) {
             Ok(()) => self.status.note(&format!("snapshot written to {output}")),
-            Err(error) => self.status.note(&format!("no snapshot: {error}")),
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                self.status.note(&format!("no snapshot: {error:#}"));
+            }
         }
         Ok(())
     }

@@ -147,6 +147,7 @@ impl Session {
     /// Stops to take samples of a process's program and keeps what it amounted to.
     pub(super) fn close(&mut self, pid: u32) {
         if let Some(target) = self.pipeline.close(pid) {
+            self.record_close(pid);
             self.past.targets.add(&target);
             // They are gone with it.
             self.past.targets.stacks.entries = 0;

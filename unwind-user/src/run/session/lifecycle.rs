@@ -8,8 +8,9 @@ use super::Session;
 use super::member::{Follow, Member, Row, State};
 use crate::bpf::LoadError;
 use crate::layout::Layout;
-use crate::memory::{Memory, Process};
+use crate::memory::Process;
 use crate::pipeline::Target;
+use crate::profile::ProcessKey;
 use crate::python::{self, AttachError};
 use crate::run::procs;
 
@@ -124,9 +125,10 @@ impl Session {
 
     /// Begins to take samples of a program.
     fn open(&mut self, pid: u32, image: u32, layout: Layout, memory: Process) {
-        let memory: Box<dyn Memory> = Box::new(memory);
+        let memory = self.observed(pid, image, &layout, memory);
         self.pipeline.open(pid, Target::new(image, layout, memory));
         self.describe(pid);
+        self.record_names(ProcessKey { pid, image });
     }
 
     /// [`Self::attach`], whose error is told where a person would look for it.

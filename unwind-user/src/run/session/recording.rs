@@ -1,11 +1,11 @@
 //! What a session does to be recorded.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Session;
 use crate::layout::Layout;
 use crate::memory::{Memory, Process, Tee};
+use crate::pipeline::{Pipeline, Target};
 use crate::profile::{ProcessKey, Profile};
 use crate::record::{Described, End, Event, Keep, Opened, Recorder, Start};
 use crate::run::output::{Pending, WriteError};
@@ -13,8 +13,21 @@ use crate::run::output::{Pending, WriteError};
 /// The recording that a session writes.
 #[derive(Debug)]
 pub(super) struct Recording {
-    pub(super) recorder: Recorder<Pending>,
+    recorder: Recorder<Pending>,
     path: PathBuf,
+}
+
+impl Recording {
+    /// Records a record of the ring that the pipeline has taken.
+    pub(super) fn keep(&self, bytes: &[u8], pipeline: &Pipeline) {
+        self.recorder
+            .record(bytes, |pid| pipeline.target(pid).map(Target::layout));
+    }
+
+    /// Records that the pipeline ended a batch at this time.
+    pub(super) fn end_batch(&self, now: u64) {
+        self.recorder.batch(now);
+    }
 }
 
 impl Session {
@@ -69,19 +82,18 @@ impl Session {
         }
     }
 
-    /// Why the recording stopped, told once.
-    ///
-    /// # Errors
-    /// Such as a disk without room.
-    pub fn check_recording(&self) -> Result<(), WriteError> {
-        let Some(Recording { recorder, path }) = &self.recording else {
-            return Ok(());
-        };
-        let error = |source: io::Error| WriteError {
-            path: path.clone(),
-            source,
-        };
-        recorder.error().map_or(Ok(()), |source| Err(error(source)))
+    /// Records that no more samples of a program are taken.
+    pub(super) fn record_close(&self, pid: u32) {
+        if let Some(Recording { recorder, .. }) = &self.recording {
+            recorder.event(&Event::Closed(pid));
+        }
+    }
+
+    /// Whether the recording cannot be gone on with; [`Self::finish_recording`] tells why.
+    #[must_use]
+    pub fn is_recording_broken(&self) -> bool {
+        let recording = self.recording.as_ref();
+        recording.is_some_and(|recording| recording.recorder.is_broken())
     }
 
     /// Shows what is recorded so far at its path, and goes on.
@@ -89,7 +101,6 @@ impl Session {
     /// # Errors
     /// When it cannot be written.
     pub fn show_recording(&self) -> Result<(), WriteError> {
-        self.check_recording()?;
         let recorder = self.recording.as_ref().map(|recording| &recording.recorder);
         recorder
             .and_then(|recorder| recorder.with_output(Pending::show))
