@@ -8,6 +8,7 @@ use crate::cache::stack::StackCache;
 use crate::layout::Layout;
 use crate::memory::{Addr, Memory, Reads};
 use crate::profile::{FrameId, Marker, Profile, StackId, Tables};
+use crate::python::alive::CodeType;
 use crate::python::code::read_code;
 use crate::python::identity::{CodeIdentity, read_identities, read_identity};
 use crate::python::frame::{Parsed, RawFrame, walk};
@@ -40,6 +41,7 @@ pub struct Target {
     pub image: u32,
     layout: Layout,
     memory: Box<dyn Memory>,
+    code_type: CodeType,
     codes: CodeCache,
     stacks: StackCache,
     raw: Vec<RawFrame>,
@@ -67,6 +69,7 @@ impl Target {
             image,
             layout,
             memory,
+            code_type: CodeType::default(),
             codes: CodeCache::default(),
             stacks: StackCache::default(),
             raw: Vec::new(),
@@ -180,7 +183,7 @@ impl Target {
         self.learn(addr, identity, tables).map_or(Known::Freed, Known::Proved)
     }
 
-    /// Reads a code object, if it still is the one with this identity, before and after.
+    /// Reads a code object, if it still is the one with this identity, and alive, after that.
     fn learn(
         &mut self,
         addr: Addr,
@@ -194,6 +197,8 @@ impl Target {
         let code = is_same(memory)
             .then(|| read_code(memory, &self.layout, addr).ok())
             .flatten()
+            // Freed memory keeps its identity for a while, but not the names.
+            .filter(|_| self.code_type.is_alive(memory, addr))
             // Without a version, only CPython's own code objects are known to live for ever.
             .filter(|code| is_same(memory) && (identity.is_proof() || code.is_hidden()));
         let Some(code) = code else {

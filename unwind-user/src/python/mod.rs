@@ -3,6 +3,7 @@
 //! Functions over [`crate::memory::Memory`] and a [`crate::layout::Layout`]; what they read is
 //! hostile, so every length is bounded and every failure a typed error or a visible placeholder.
 
+pub mod alive;
 mod attach;
 pub mod code;
 mod error;
