@@ -2,6 +2,7 @@
 
 mod audit;
 mod ebpf;
+mod fixtures;
 mod run;
 mod setup;
 mod shell;
@@ -84,6 +85,17 @@ enum Command {
     /// (static), cpio, and apt-get to fetch kernels.
     Vm(vm::Options),
 
+    /// Record the fixtures of the replay tests anew
+    ///
+    /// Runs each program in tests/fixtures/programs with an interpreter of each version, records it
+    /// for a moment, and blesses what a replay gives. Needs root and all interpreters.
+    Fixtures,
+
+    /// Rewrite the expected stacks of the replay tests
+    ///
+    /// For a change that is meant to change them: read the difference before you commit it.
+    Bless,
+
     /// Check rules that the compiler cannot
     ///
     /// Length of files, unsafe code and comparisons of Python versions outside the files meant for
@@ -112,6 +124,8 @@ fn main() -> ExitCode {
         Command::BuildEbpf { check: false } => ebpf::build(),
         Command::BuildEbpf { check: true } => ebpf::check(),
         Command::Vm(options) => vm::vm(options),
+        Command::Fixtures => fixtures::record(),
+        Command::Bless => fixtures::bless(),
         Command::Tidy => tidy::tidy(),
         Command::Audit => audit::audit(),
     };

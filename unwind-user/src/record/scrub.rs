@@ -161,20 +161,27 @@ fn keep_identities(
     }
 }
 
-/// What of a name's bytes belongs to it for its life, as [`keep_lasting`] compares them.
+/// What of a name's bytes belongs to it for its life, as [`keep_lasting`] compares them, and the
+/// state that tells what does.
 ///
 /// Bytes that are no `str` (any more) become their sum: they are only ever compared.
-fn lasting(layout: &Layout, mut name: [u8; NAME_BYTES]) -> [u8; NAME_BYTES] {
-    if keep_lasting(&layout.unicode, &mut name) {
-        return name;
+fn lasting(layout: &Layout, name: [u8; NAME_BYTES]) -> [u8; NAME_BYTES] {
+    let mut kept = name;
+    if keep_lasting(&layout.unicode, &mut kept) {
+        let state = layout.unicode.state.saturating_sub(NAME_START) as usize;
+        let state = state..state + 4;
+        if let (Some(from), Some(to)) = (name.get(state.clone()), kept.get_mut(state)) {
+            to.copy_from_slice(from);
+        }
+        return kept;
     }
-    let sum = crc32fast::hash(&name);
-    let mut blank = [0; NAME_BYTES];
-    // The first word of a `str` here is its length; its state stays 0, which no name's is.
-    for (to, from) in blank.iter_mut().zip(sum.to_le_bytes()) {
-        *to = from;
+    let (sum, rest) = kept.split_at_mut(4);
+    if rest.iter().any(|byte| *byte != 0) {
+        // The first word of a `str` here is its length; its state stays 0, which no name's is.
+        sum.copy_from_slice(&crc32fast::hash(&name).to_le_bytes());
+        rest.fill(0);
     }
-    blank
+    kept
 }
 
 /// Frames, and the addresses asked for.

@@ -11,7 +11,7 @@ use super::rootfs::Rootfs;
 use crate::shell;
 
 /// The minor versions of Python 3 that unwind supports.
-pub(super) const SUPPORTED: &[u8] = &[11, 12, 13, 14, 15];
+pub(crate) const SUPPORTED: &[u8] = &[11, 12, 13, 14, 15];
 
 /// Where an interpreter lies, and how to start it.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,8 +12,7 @@ use std::env;
 use anyhow::{Result, bail, ensure};
 
 use self::cases::{Case, Outcome};
-use self::interpreters::SUPPORTED;
-pub(crate) use self::interpreters::{Interpreter, Place};
+pub(crate) use self::interpreters::{Interpreter, Place, SUPPORTED};
 use self::rootfs::Rootfs;
 use self::table::Totals;
 
