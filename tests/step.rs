@@ -148,6 +148,7 @@ fn scratch() -> Box<Scratch> {
         body: [0; _],
         heads_header: RecordHeader::default(),
         heads: [0; _],
+        slack: [0; _],
     })
 }
 

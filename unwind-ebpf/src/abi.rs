@@ -14,8 +14,9 @@ pub const FRAMES_MAX: u32 = 2048;
 pub const CHUNKS_MAX: usize = 8;
 /// Most bytes copied of one chunk, the newest ones. CPython's usual chunk is 16 KiB.
 pub const CHUNK_COPY_BYTES: usize = 32 << 10;
-/// Used chunk bytes up to which a record carries the chunks whole; beyond it, frame heads.
-pub const WHOLE_BYTES: usize = 16 << 10;
+/// Used chunk bytes up to which a record carries the chunks whole; beyond it, frame heads, which
+/// are 40 bytes a frame: from some thirty frames on that is less to write, and to read again.
+pub const WHOLE_BYTES: usize = 4 << 10;
 /// Longest frame header (bytes before `localsplus`) of any supported build, in words.
 pub const FRAME_WORDS_MAX: usize = 12;
 /// Longest prefix of a `PyThreadState` that is read, in words.
