@@ -39,6 +39,8 @@ pub struct CodeEntry {
     pub since: u64,
     /// Last batch in which it has to be proved.
     touched: u64,
+    /// Sample that met it last, by its time, and how often that did.
+    met: (u64, u32),
 }
 
 /// What became of look-ups.
@@ -115,7 +117,7 @@ impl CodeCache {
         function: FunctionId,
     ) -> CodeIndex {
         let index = CodeIndex(self.entries.len() as u32);
-        self.entries.push(CodeEntry { addr, identity, code, function, since: u64::MAX, touched: 0 });
+        self.entries.push(CodeEntry { addr, identity, code, function, since: u64::MAX, touched: 0, met: (0, 0) });
         if self.by_addr.insert(addr, index).is_some() {
             self.epoch += 1;
         }
@@ -134,6 +136,14 @@ impl CodeCache {
         self.entries
             .get_mut(index.0 as usize)
             .is_some_and(|entry| std::mem::replace(&mut entry.touched, batch) != batch)
+    }
+
+    /// Notes that the sample taken at `time` met this one; how often it did by now.
+    pub fn meet(&mut self, index: CodeIndex, time: u64) -> u32 {
+        let Some(entry) = self.entries.get_mut(index.0 as usize) else { return 0 };
+        let times = if entry.met.0 == time { entry.met.1 + 1 } else { 1 };
+        entry.met = (time, times);
+        times
     }
 
     /// Drops a code object whose proof failed.

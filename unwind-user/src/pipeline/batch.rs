@@ -48,4 +48,6 @@ pub(super) struct Batch {
     pub(super) cold: Vec<Cold>,
     /// Code objects read in this batch, to be vouched for at its end.
     pub(super) fresh: Vec<CodeIndex>,
+    /// Of those that wait to be vouched for, the ones that cannot: see `RECURSIVE`.
+    pub(super) recursive: Vec<CodeIndex>,
 }

@@ -1,11 +1,13 @@
 //! One process: its layout, memory, caches, and the samples that wait for their proof.
 
+use std::collections::VecDeque;
+
 use unwind_ebpf::abi::{RecordHeader, WHOLE};
 
 use super::batch::{Batch, Cold, Known, Waiting};
 use crate::cache::code::{CodeCache, CodeIndex};
 use crate::cache::stack::StackCache;
-use crate::layout::Layout;
+use crate::layout::{Identity, Layout};
 use crate::memory::{Addr, Memory, Reads};
 use crate::profile::{FrameId, Marker, Profile, StackId, Tables};
 use crate::python::alive::CodeType;
@@ -23,6 +25,15 @@ pub trait Vouch {
     /// Takes all marks of a process back.
     fn revoke_all(&mut self, pid: u32);
 }
+
+/// How long a code object whose identity is a fingerprint must have been met, and no other at its
+/// address, before samples may leave the fingerprint out, in ns. Code that comes and goes does so
+/// much faster than this, and code that stays soon gets cheap.
+const SETTLED_NS: u64 = 200_000_000;
+
+/// How often one sample must meet a code object for it not to wait. Each time the record carries
+/// the fingerprint again, for which a deep recursion leaves no room.
+const RECURSIVE: u32 = 8;
 
 /// Counts of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +57,8 @@ pub struct Target {
     stacks: StackCache,
     raw: Vec<RawFrame>,
     batch: Batch,
+    /// Code objects read, and when, that are not vouched for yet.
+    young: VecDeque<(u64, CodeIndex)>,
     /// Scratch of the end of a batch.
     touched: Vec<CodeIndex>,
     addrs: Vec<Addr>,
@@ -74,6 +87,7 @@ impl Target {
             stacks: StackCache::default(),
             raw: Vec::new(),
             batch: Batch::default(),
+            young: VecDeque::new(),
             touched: Vec::new(),
             addrs: Vec::new(),
             frames: Vec::new(),
@@ -175,6 +189,9 @@ impl Target {
         match entry {
             Some((index, entry)) if entry.identity == identity => {
                 self.codes.stats.hits += 1;
+                if self.codes.meet(index, time) == RECURSIVE {
+                    self.batch.recursive.push(index);
+                }
                 return Known::Proved(index);
             }
             Some(_) => self.codes.stats.replaced += 1,
@@ -226,20 +243,38 @@ impl Target {
         self.began = false;
         self.prove(pid, batch, vouch);
         self.count_warm(profile);
-        for index in std::mem::take(&mut self.batch.fresh) {
+        self.young.extend(self.batch.fresh.drain(..).map(|index| (now, index)));
+        self.vouch_for_settled(pid, now, vouch);
+        self.count_cold(profile);
+        if self.codes.is_full() {
+            self.codes.clear();
+            self.young.clear();
+            vouch.revoke_all(pid);
+        }
+        true
+    }
+
+    /// Vouches for what was read lately: at once where the identity is proof for ever; else, since
+    /// the same may come back after another one at the address, when it has been there for a while.
+    fn vouch_for_settled(&mut self, pid: u32, now: u64, vouch: &mut dyn Vouch) {
+        let wait = match self.layout.code.identity {
+            Identity::Version(_) => 0,
+            Identity::Fields => SETTLED_NS,
+        };
+        let mut settled = std::mem::take(&mut self.batch.recursive);
+        while let Some((_, index)) = self.young.pop_front_if(|(since, _)| now >= *since + wait) {
+            settled.push(index);
+        }
+        for index in settled.drain(..) {
             if let Some(entry) = self.codes.entry(index)
+                && entry.since == u64::MAX
                 && self.codes.at(entry.addr) == Some(index)
             {
                 vouch.vouch(pid, entry.addr);
                 self.codes.vouch(index, now);
             }
         }
-        self.count_cold(profile);
-        if self.codes.is_full() {
-            self.codes.clear();
-            vouch.revoke_all(pid);
-        }
-        true
+        self.batch.recursive = settled;
     }
 
     /// Reads the identity of each code object that the batch took on trust, and drops those that
