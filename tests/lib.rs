@@ -2,6 +2,8 @@
 
 mod case;
 mod pythons;
+mod unwind;
 
 pub use case::Case;
 pub use pythons::{Place, Python, pythons};
+pub use unwind::{Profile, profile, unwind};

@@ -8,6 +8,7 @@ mod setup;
 mod shell;
 mod test;
 mod tidy;
+mod truth;
 mod vm;
 
 use std::ffi::OsString;
@@ -52,6 +53,13 @@ enum Command {
     ///
     /// Examples: `cargo xtask test --only unit`, `cargo xtask test --only truth --python 3.12`.
     Test(test::Options),
+
+    /// Run the truth tests at their full lengths
+    ///
+    /// The suites `truth` (runs of 10 s; 2 s and less in `cargo xtask test`) and `step` (200,000
+    /// instructions a version), some 20 minutes for six interpreters. UNWIND_TRUTH=full and
+    /// UNWIND_STEPS=200000 do the same for a single `cargo test`.
+    Truth(truth::Options),
 
     /// Install what is needed to rebuild the BPF object
     ///
@@ -120,6 +128,7 @@ fn main() -> ExitCode {
     let done = match &Cli::parse().command {
         Command::Run { args } => run::run(args),
         Command::Test(options) => test::test(options),
+        Command::Truth(options) => truth::truth(options),
         Command::SetupEbpf => setup::setup(),
         Command::BuildEbpf { check: false } => ebpf::build(),
         Command::BuildEbpf { check: true } => ebpf::check(),

@@ -12,12 +12,16 @@ use crate::shell;
 /// Builds `unwind` and executes `unwind run ARGS…` in place of this process, so that signals and
 /// the exit code are the profiler's. Returns only on failure.
 pub(crate) fn run(args: &[OsString]) -> Result<()> {
-    let root = shell::root();
-    let build = ["build", "--release", "--quiet", "--package", "unwind-user"];
-    shell::run(cargo().current_dir(&root).args(build))?;
-    let unwind = target_dir()?.join("release/unwind");
+    let unwind = built()?;
     let error = Command::new(&unwind).arg("run").args(args).exec();
     Err(error).with_context(|| format!("cannot start {}", unwind.display()))
+}
+
+/// Path of the profiler, built in release mode.
+pub(crate) fn built() -> Result<PathBuf> {
+    let build = ["build", "--release", "--quiet", "--package", "unwind-user"];
+    shell::run(cargo().current_dir(shell::root()).args(build))?;
+    Ok(target_dir()?.join("release/unwind"))
 }
 
 /// The cargo that started us.

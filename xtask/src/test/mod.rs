@@ -15,6 +15,7 @@ use self::cases::{Case, Outcome};
 pub(crate) use self::interpreters::{Interpreter, Place, SUPPORTED};
 use self::rootfs::Rootfs;
 use self::table::Totals;
+use crate::run;
 
 /// What to test.
 #[derive(clap::Args)]
@@ -28,6 +29,23 @@ pub(crate) struct Options {
     /// Count a missing interpreter as a failure; the default where the environment has CI=true
     #[arg(long)]
     ci: bool,
+    /// Whether the tests that have a full length run it.
+    #[arg(skip)]
+    full: bool,
+}
+
+impl Options {
+    /// What has a full length, at that.
+    pub(crate) fn full(suites: &[&str], python: &[u8], ci: bool) -> Self {
+        let only = suites.iter().map(|suite| (*suite).to_owned()).collect();
+        let python = python.to_vec();
+        Self {
+            only,
+            python,
+            ci,
+            full: true,
+        }
+    }
 }
 
 /// The minor version in `3.12`, if it is supported.
@@ -64,6 +82,15 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         }
         pythons = interpreters::variable(found.into_iter());
     }
+    let mut environment = suites::Environment::new();
+    if !pythons.is_empty() {
+        environment.push(("UNWIND_PYTHONS", pythons.clone().into()));
+        environment.push(("UNWIND_BIN", run::built()?.into()));
+    }
+    if options.full {
+        environment.push(("UNWIND_TRUTH", "full".into()));
+        environment.push(("UNWIND_STEPS", "200000".into()));
+    }
     for suite in &suites {
         if suite != suites::UNIT && pythons.is_empty() {
             let reason = "no interpreter to test with".to_owned();
@@ -76,7 +103,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
             ));
             continue;
         }
-        cases.extend(suites::run(suite, &pythons)?);
+        cases.extend(suites::run(suite, &environment)?);
     }
 
     let totals = Totals::of(&cases);

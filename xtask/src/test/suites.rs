@@ -1,5 +1,6 @@
 //! The test programs of the workspace, and one run of each.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader};
 use std::process::Command;
 use std::time::Instant;
@@ -40,9 +41,12 @@ fn integration(metadata: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Runs one suite with `pythons` in `UNWIND_PYTHONS`. Each reported case is shown when it ends; of
+/// Environment variables of the integration tests.
+pub(super) type Environment = Vec<(&'static str, OsString)>;
+
+/// Runs one suite. Each reported case is shown when it ends; of
 /// the rest of the output nothing, unless the suite fails: then all of it.
-pub(super) fn run(suite: &str, pythons: &str) -> Result<Vec<Case>> {
+pub(super) fn run(suite: &str, environment: &Environment) -> Result<Vec<Case>> {
     println!("\n== {suite}");
     let started = Instant::now();
     // Compile first, with cargo's own progress on the terminal.
@@ -51,7 +55,7 @@ pub(super) fn run(suite: &str, pythons: &str) -> Result<Vec<Case>> {
         println!("== {suite}: {error:#}");
         return Ok(cases::collect(suite, "", false));
     }
-    let (output, success) = captured(command(suite).env("UNWIND_PYTHONS", pythons), suite)?;
+    let (output, success) = captured(command(suite).envs(environment.iter().cloned()), suite)?;
     if !success {
         println!("---- output of {suite}\n{output}---- end of the output of {suite}");
     }
