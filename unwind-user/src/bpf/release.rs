@@ -3,11 +3,11 @@
 use std::fs;
 
 /// The oldest kernel that runs the BPF program: it needs `bpf_loop`.
-pub const OLDEST: (u32, u32) = (5, 17);
+pub(super) const OLDEST: (u32, u32) = (5, 17);
 
 /// The running kernel's release if it is too old, such as `5.10.0-32-cloud-amd64`.
 #[must_use]
-pub fn too_old() -> Option<String> {
+pub(super) fn too_old() -> Option<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let release = release.trim();
     (numbers(release)? < OLDEST).then(|| release.to_owned())
