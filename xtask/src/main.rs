@@ -1,6 +1,7 @@
 //! The project's commands: `cargo xtask --help`.
 
 mod audit;
+mod bench;
 mod ebpf;
 mod fixtures;
 mod run;
@@ -84,6 +85,16 @@ enum Command {
         check: bool,
     },
 
+    /// Measure what profiling costs
+    ///
+    /// `cost`: ns in the kernel and in the profiler, bytes and memory a sample, against depth and
+    /// threads, and beside py-spy (on PATH, or in a virtual environment at ~/.cache/unwind/peers)
+    /// and Python 3.15's own sampler. `harm`: how much slower the target is than under the same
+    /// interrupts with an empty program, in pairs of 200 ms windows in random order. `user`: the
+    /// user half alone, with its heap allocations. Needs root, and a machine with nothing else to
+    /// do: figures of a busy one are good for their ratios only.
+    Bench(bench::Options),
+
     /// Try the profiler on other kernels, in qemu
     ///
     /// Boots Debian's cloud kernels without KVM, profiles a spinning program of each interpreter
@@ -132,6 +143,7 @@ fn main() -> ExitCode {
         Command::SetupEbpf => setup::setup(),
         Command::BuildEbpf { check: false } => ebpf::build(),
         Command::BuildEbpf { check: true } => ebpf::check(),
+        Command::Bench(options) => bench::bench(options),
         Command::Vm(options) => vm::vm(options),
         Command::Fixtures => fixtures::record(),
         Command::Bless => fixtures::bless(),

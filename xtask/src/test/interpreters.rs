@@ -102,7 +102,7 @@ fn labelled(minor: u8, found: Vec<(&str, Place)>) -> Vec<Interpreter> {
 }
 
 /// The value of `UNWIND_PYTHONS`: `label=kind:path` joined by `;`.
-pub(super) fn variable<'a>(interpreters: impl Iterator<Item = &'a Interpreter>) -> String {
+pub(crate) fn variable<'a>(interpreters: impl Iterator<Item = &'a Interpreter>) -> String {
     let entries = interpreters.map(|python| format!("{}={}", python.label, python.place));
     entries.collect::<Vec<_>>().join(";")
 }

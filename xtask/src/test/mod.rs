@@ -12,7 +12,7 @@ use std::env;
 use anyhow::{Result, bail, ensure};
 
 use self::cases::{Case, Outcome};
-pub(crate) use self::interpreters::{Interpreter, Place, SUPPORTED};
+pub(crate) use self::interpreters::{Interpreter, Place, SUPPORTED, variable};
 use self::rootfs::Rootfs;
 use self::table::Totals;
 use crate::run;
