@@ -10,9 +10,8 @@
 mod batch;
 mod target;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use foldhash::fast::RandomState;
 use unwind_ebpf::abi;
 
 use crate::profile::{Marker, Profile, ThreadKey};
@@ -42,7 +41,8 @@ pub struct PipelineStats {
 /// All processes being profiled, and the profile they feed.
 #[derive(Debug)]
 pub struct Pipeline {
-    targets: HashMap<u32, Target, RandomState>,
+    /// In order, so that a replay numbers stacks as the session did.
+    targets: BTreeMap<u32, Target>,
     profile: Profile,
     snapshot: Snapshot,
     batch: u64,
@@ -55,7 +55,7 @@ impl Pipeline {
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self {
-            targets: HashMap::default(),
+            targets: BTreeMap::new(),
             profile,
             snapshot: Snapshot::default(),
             batch: 1,

@@ -214,3 +214,7 @@ impl Frames for Heads<'_> {
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)
 }
+
+#[cfg(test)]
+#[path = "sample_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@
 //! | 8 | [`MAGIC`] |
 //! | 2 | [`FORMAT_VERSION`] |
 //! | 2 | `ABI_VERSION` of the records of the ring |
-//! | 4 | 0 |
+//! | 4 | CRC-32 of the three above |
 //!
 //! and goes on with frames, which hold one [`Event`] each:
 //!
@@ -24,11 +24,15 @@
 //! is before it is good. Samples whose batch has no end are not: they were not proved yet.
 
 mod event;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod frame;
 mod reader;
 mod replay;
 mod report;
 mod scrub;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use event::{Described, End, Event, Opened, Start};

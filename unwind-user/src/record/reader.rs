@@ -81,6 +81,10 @@ impl<R: Read> Recording<R> {
         if number(10) != ABI_VERSION {
             return Err(RecordingError::Abi(number(10)));
         }
+        let (fields, sum) = head.split_at(12);
+        if crc32fast::hash(fields).to_le_bytes() != sum {
+            return Err(RecordingError::Nothing);
+        }
         let mut payload = Vec::new();
         let frame = frame::read(&mut input, &mut payload)?;
         let event = match frame {

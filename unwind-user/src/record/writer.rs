@@ -56,7 +56,7 @@ impl<W: Write> Recorder<W> {
         let mut head = Vec::from(MAGIC);
         head.extend(FORMAT_VERSION.to_le_bytes());
         head.extend(ABI_VERSION.to_le_bytes());
-        head.extend([0; 4]);
+        head.extend(crc32fast::hash(&head).to_le_bytes());
         let error = out.write_all(&head).err();
         let mut log = Log {
             out: error.is_none().then_some(out),
