@@ -12,7 +12,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     name = "unwind",
     version,
     max_term_width = 100,
-    propagate_version = true
+    propagate_version = true,
+    override_usage = "unwind run --pid PID [OPTIONS]\n       unwind run [OPTIONS] -- CMD [ARGS]...\n       \
+unwind report RECORDING [OPTIONS]"
 )]
 #[command(
     after_help = "Exit codes: 0 done, 2 wrong usage, 125 unwind itself failed; \

@@ -18,8 +18,9 @@ use crate::metrics;
 use crate::python::AttachError;
 use crate::sys::readiness_of;
 
-/// Between two drains when nothing is urgent. The kernel half wakes us before when much waits.
-const DRAIN_EVERY: Duration = Duration::from_millis(200);
+/// Between two drains when nothing is urgent. What a process did after the last one before its end
+/// keeps no names: nobody can tell any more that its code objects were those known.
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
 /// Between two updates of clocks and status.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// After this time without an interpreter, a person wants to know why.

@@ -1,0 +1,18 @@
+//! `unwind run` as a person meets it: the built program, its exit codes, files and words.
+
+#[path = "cli/children.rs"]
+mod children;
+#[path = "cli/clean.rs"]
+mod clean;
+#[path = "cli/command.rs"]
+mod command;
+#[path = "cli/output.rs"]
+mod output;
+#[path = "cli/refused.rs"]
+mod refused;
+#[path = "cli/signals.rs"]
+mod signals;
+#[path = "cli/support.rs"]
+mod support;
+#[path = "cli/terminal.rs"]
+mod terminal;
