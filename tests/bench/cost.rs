@@ -67,14 +67,14 @@ fn row(python: &Python, (depth, threads): (u32, u32), ours: &Ours) -> Result<Val
     let kernel = stat("kernel_ns")? / interrupts;
     let bytes = stat("record_bytes")? / interrupts;
     let off = stat("frames_off_chunk")? / interrupts;
-    let (kept, mib) = (
-        stat("kept")?,
-        stat("agent_peak_bytes")? / f64::from(1 << 20),
-    );
+    let mib = stat("agent_peak_bytes")? / f64::from(1 << 20);
+    // Not known where the CPU time of a thread is not.
+    let kept = ours.stats["kept"].as_f64();
     println!(
-        "{depth:>6} {off:>8.1} {threads:>8} {kernel:>10.0} {:>10.0} {bytes:>10.0} {kept:>9.4} \
+        "{depth:>6} {off:>8.1} {threads:>8} {kernel:>10.0} {:>10.0} {bytes:>10.0} {:>9} \
          {mib:>7.1} {interrupts:>8}",
         ours.agent,
+        kept.map_or("-".to_owned(), |kept| format!("{kept:.4}")),
     );
     Ok(
         json!({ "python": python.label, "depth": depth, "off_chunk": off, "threads": threads,
