@@ -61,7 +61,7 @@ impl Status {
         let total = profile.total().max(1) as f64;
         let top = profile.top(TOP).into_iter().map(|top| {
             // What a target calls its functions must not steer the terminal.
-            let name: String = visible(&top.name).chars().take(NAME_CHARS).collect();
+            let name: String = visible(top.name).chars().take(NAME_CHARS).collect();
             format!("{name} {:.0} %", 100.0 * top.samples as f64 / total)
         });
         let top = top.collect::<Vec<_>>().join(", ");
