@@ -14,7 +14,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use unwind_ebpf::abi::{
-    ABI_VERSION, CHUNKS_MAX, FRAMES_MAX, OK, OUTCOME_NAMES, ProcConfig, RecordHeader, SAMPLE, WHOLE,
+    ABI_VERSION, CHUNKS_MAX, FRAMES_MAX, OK, OUTCOME_NAMES, RecordHeader, SAMPLE, WHOLE,
 };
 use unwind_ebpf::capture::{Scratch, Step, Target};
 use unwind_tests::{Case, Python, pythons};
@@ -123,35 +123,6 @@ fn record_of(scratch: &Scratch, bytes: &mut Vec<u8>) {
     bytes.extend(words.iter().chain(body).flat_map(|word| word.to_le_bytes()));
 }
 
-fn scratch() -> Box<Scratch> {
-    Box::new(Scratch {
-        config: ProcConfig::default(),
-        next: 0,
-        frames: 0,
-        outcome: 0,
-        pos: 0,
-        chunk_next: 0,
-        chunk_end: 0,
-        chunk_count: 0,
-        chunk_index: 0,
-        cframe: 0,
-        cframe_previous: 0,
-        cframe_expected: 0,
-        cframe_matched: 0,
-        last_code: 0,
-        off_chunk: 0,
-        identities: 0,
-        chunks: Default::default(),
-        tstate: [0; _],
-        frame: [0; _],
-        header: RecordHeader::default(),
-        body: [0; _],
-        heads_header: RecordHeader::default(),
-        heads: [0; _],
-        slack: [0; _],
-    })
-}
-
 /// What the program says of itself before it starts.
 fn read_graph(child: &mut Child) -> HashSet<(String, String)> {
     let mut edges = HashSet::new();
@@ -202,7 +173,7 @@ fn step_child(
     let pid = Pid::from_raw(child.id() as i32);
     let attached = attach(child.id()).map_err(|error| format!("attach: {error}"))?;
     let (layout, memory) = (&attached.layout, &attached.memory);
-    let mut scratch = scratch();
+    let mut scratch: Box<Scratch> = Box::default();
     scratch.config = layout.kernel_config(attached.runtime);
     for (to, from) in scratch.config.paths.iter_mut().zip(&attached.paths) {
         *to = *from;

@@ -221,6 +221,10 @@ pub struct ProcConfig {
     /// Byte offset of `is_entry` in a frame (3.11); 0 where entry frames are frames of their own.
     pub is_entry: u64,
 
+    /// Bytes from a generator's `gi_frame_state` to its frame, where a NULL `previous` alone does not
+    /// mark the bottom of a chain (3.11); else 0.
+    pub generator_state: u64,
+
     /// `_PyInterpreterFrame` bytes up to `localsplus`, in words.
     pub frame_words: u64,
     /// `f_code` / `f_executable`.
@@ -256,7 +260,7 @@ pub struct ProcConfig {
     /// Offset of `last_holder` in the GIL, or its address where there is one GIL (3.11).
     pub gil_holder: u64,
 }
-const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 27 * 8);
+const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 28 * 8);
 
 /// What the kernel half counts for one process on one CPU.
 #[repr(C)]

@@ -6,5 +6,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod abi;
 pub mod capture;

@@ -3,12 +3,18 @@
 use super::{Scratch, Step, Target, byte, get, set};
 use crate::abi::{
     BODY_WORDS, BOTTOM_BASE_FRAME, BOTTOM_NULL, ENTERING, FRAME_WORDS_MAX, HEAD_WORDS, INCOMPLETE,
-    OK, PAGE_FAULT, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, TSTATE_WORDS_MAX, WHOLE, segment_tag,
+    OK, Outcome, PAGE_FAULT, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, TSTATE_WORDS_MAX, WHOLE,
+    segment_tag,
 };
 
 /// Bytes of C stack within which a cframe and its entry frame lie: both are locals of
 /// `_PyEval_EvalFrameDefault`.
 const ENTRY_DISTANCE: u64 = 1024;
+
+/// `FRAME_OWNED_BY_GENERATOR`, of every version.
+const GENERATOR: u64 = 1;
+/// `FRAME_EXECUTING` (3.11).
+const EXECUTING: u8 = 0;
 
 impl Scratch {
     /// Starts the frames over as heads, when frames outside the chunks took too much room.
@@ -124,6 +130,9 @@ impl Scratch {
             if self.config.has_cframe != 0 && !self.at_root_cframe() {
                 return self.end(ENTERING);
             }
+            if self.config.generator_state != 0 && owner == GENERATOR {
+                return self.end(self.generator_bottom(target, addr));
+            }
             let bottom = self.config.bottom == BOTTOM_NULL || entry;
             return self.end(if bottom { OK } else { INCOMPLETE });
         }
@@ -152,6 +161,19 @@ impl Scratch {
         self.cframe = older;
         self.cframe_previous = previous;
         previous == 0 || self.expect(target)
+    }
+
+    /// 3.11 publishes a callee's frame one store before its `previous`. What an earlier call left
+    /// there can be a generator, suspended by now: its `previous` is NULL, too. A generator that is
+    /// executing can be a bottom, where C code resumed it.
+    #[inline(always)]
+    fn generator_bottom<T: Target>(&self, target: &T, addr: u64) -> Outcome {
+        let state = addr.wrapping_sub(self.config.generator_state);
+        match target.word(state & !7) {
+            Some(word) if (word >> ((state & 7) * 8)) as u8 == EXECUTING => OK,
+            Some(_) => ENTERING,
+            None => PAGE_FAULT,
+        }
     }
 
     /// Whether the level being matched is the outermost: `PyThreadState.root_cframe`, which lies in

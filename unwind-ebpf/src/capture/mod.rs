@@ -104,6 +104,37 @@ const _: () = assert!(CHUNKS_MAX.is_power_of_two());
 /// Most words that one copy into the body takes.
 const COPY_WORDS: usize = CHUNK_COPY_BYTES / 8;
 
+impl Default for Scratch {
+    fn default() -> Self {
+        Self {
+            config: ProcConfig::default(),
+            next: 0,
+            frames: 0,
+            outcome: 0,
+            pos: 0,
+            chunk_next: 0,
+            chunk_end: 0,
+            chunk_count: 0,
+            chunk_index: 0,
+            cframe: 0,
+            cframe_previous: 0,
+            cframe_expected: 0,
+            cframe_matched: 0,
+            last_code: 0,
+            off_chunk: 0,
+            identities: 0,
+            chunks: <[ChunkCopy; CHUNKS_MAX]>::default(),
+            tstate: [0; _],
+            frame: [0; _],
+            header: RecordHeader::default(),
+            body: [0; _],
+            heads_header: RecordHeader::default(),
+            heads: [0; _],
+            slack: [0; _],
+        }
+    }
+}
+
 /// What a step asks its driver to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -180,3 +211,6 @@ fn set<const N: usize>(words: &mut [u64; N], at: u64, value: u64) {
 fn byte<const N: usize>(words: &[u64; N], base: u64, offset: u64) -> u64 {
     (get(words, base + (offset >> 3)) >> ((offset & 7) * 8)) & 0xff
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@ use crate::memory::Addr;
 
 /// `last_holder` in `struct _gil_runtime_state` (3.12+); `locked` follows.
 const GIL_HOLDER: u64 = 8;
+/// From `gi_frame_state` to `gi_iframe` in a `PyGenObject` (3.11: 75 and 80).
+const GENERATOR_STATE: u64 = 5;
 /// An owner that no frame has: every frame is a Python function's.
 const NO_ENTRY_OWNER: u64 = 255;
 
@@ -42,6 +44,7 @@ impl Layout {
                 config.is_entry = offset;
                 config.entry_owner = NO_ENTRY_OWNER;
                 config.bottom = BOTTOM_NULL;
+                config.generator_state = GENERATOR_STATE;
             }
             Entry::Owner(owner) => {
                 config.entry_owner = owner.into();
