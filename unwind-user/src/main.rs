@@ -114,15 +114,26 @@ fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     })?;
     if let Some(damage) = damage {
         // Nothing is left to do if standard error is closed.
-        let _ = writeln!(io::stderr(), "unwind: {damage}; what is whole before it is shown");
+        let _ = writeln!(
+            io::stderr(),
+            "unwind: {damage}; what is whole before it is shown"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
 
 const fn shape(threads: bool, function: bool) -> format::Options {
     format::Options {
-        roots: if threads { Roots::Threads } else { Roots::Merged },
-        lines: if function { Lines::Function } else { Lines::Line },
+        roots: if threads {
+            Roots::Threads
+        } else {
+            Roots::Merged
+        },
+        lines: if function {
+            Lines::Function
+        } else {
+            Lines::Line
+        },
     }
 }
 

@@ -121,10 +121,20 @@ impl Pipeline {
             abi::PAGE_FAULT => Some(Marker::PageFault),
             _ => None,
         };
-        let thread = ThreadKey { pid: header.pid, image: target.image, tid: header.tid };
+        let thread = ThreadKey {
+            pid: header.pid,
+            image: target.image,
+            tid: header.tid,
+        };
         let has_identities = header.flags & abi::IDENTITIES != 0;
         let waiting = Waiting { thread, cut };
-        target.take(waiting, header.time, has_identities, &captured, &mut self.profile.tables);
+        target.take(
+            waiting,
+            header.time,
+            has_identities,
+            &captured,
+            &mut self.profile.tables,
+        );
         self.stats.samples += 1;
         Ok(())
     }

@@ -50,8 +50,10 @@ impl KernelTypes {
     /// # Errors
     /// When the kernel has none, or it is malformed.
     pub fn of_running_kernel() -> Result<Self, BtfError> {
-        let data = std::fs::read(Path::new(KERNEL_BTF))
-            .map_err(|source| BtfError::Unreadable { path: KERNEL_BTF.to_owned(), source })?;
+        let data = std::fs::read(Path::new(KERNEL_BTF)).map_err(|source| BtfError::Unreadable {
+            path: KERNEL_BTF.to_owned(),
+            source,
+        })?;
         Self::parse(data)
     }
 
@@ -73,17 +75,22 @@ impl KernelTypes {
             types.push(at);
             let info = word(&data, at + 4)?;
             let count = (info & 0xffff) as usize;
-            at += 12 + match (info >> 24) & 0x1f {
-                // int, variable, declaration tag: one word more.
-                1 | 14 | 17 => 4,
-                // array
-                3 => 12,
-                STRUCT | UNION | 15 | 19 => 12 * count,
-                6 | 13 => 8 * count,
-                _ => 0,
-            };
+            at += 12
+                + match (info >> 24) & 0x1f {
+                    // int, variable, declaration tag: one word more.
+                    1 | 14 | 17 => 4,
+                    // array
+                    3 => 12,
+                    STRUCT | UNION | 15 | 19 => 12 * count,
+                    6 | 13 => 8 * count,
+                    _ => 0,
+                };
         }
-        Ok(Self { data, types, strings })
+        Ok(Self {
+            data,
+            types,
+            strings,
+        })
     }
 
     /// The offset in bytes of `member`.`member`… in `struct name`.
@@ -106,7 +113,9 @@ impl KernelTypes {
         for &at in self.types.iter().skip(1) {
             let info = word(&self.data, at + 4)?;
             let is_full = info & 0xffff != 0;
-            if (info >> 24) & 0x1f == STRUCT && is_full && self.name(word(&self.data, at)?) == name.as_bytes()
+            if (info >> 24) & 0x1f == STRUCT
+                && is_full
+                && self.name(word(&self.data, at)?) == name.as_bytes()
             {
                 return Ok(Some(at));
             }
@@ -115,7 +124,12 @@ impl KernelTypes {
     }
 
     /// Bit offset and type record of a member, looked for in anonymous members too.
-    fn member(&self, at: usize, name: &str, depth: usize) -> Result<Option<(u64, usize)>, BtfError> {
+    fn member(
+        &self,
+        at: usize,
+        name: &str,
+        depth: usize,
+    ) -> Result<Option<(u64, usize)>, BtfError> {
         let info = word(&self.data, at + 4)?;
         if depth == 0 || !matches!((info >> 24) & 0x1f, STRUCT | UNION) {
             return Ok(None);
@@ -125,7 +139,11 @@ impl KernelTypes {
             let member = at + 12 + 12 * i;
             let of = self.resolve(word(&self.data, member + 4)?)?;
             let offset = word(&self.data, member + 8)?;
-            let bits = u64::from(if has_bit_fields { offset & 0x00ff_ffff } else { offset });
+            let bits = u64::from(if has_bit_fields {
+                offset & 0x00ff_ffff
+            } else {
+                offset
+            });
             let its_name = self.name(word(&self.data, member)?);
             if its_name == name.as_bytes() {
                 return Ok(Some((bits, of)));
@@ -142,7 +160,10 @@ impl KernelTypes {
     /// The record behind typedefs and qualifiers.
     fn resolve(&self, mut id: u32) -> Result<usize, BtfError> {
         for _ in 0..DEPTH_MAX {
-            let at = *self.types.get(id as usize).ok_or(BtfError::Malformed(id as usize))?;
+            let at = *self
+                .types
+                .get(id as usize)
+                .ok_or(BtfError::Malformed(id as usize))?;
             let kind = (word(&self.data, at + 4)? >> 24) & 0x1f;
             if id == 0 || !MODIFIERS.contains(&kind) {
                 return Ok(at);
@@ -153,7 +174,10 @@ impl KernelTypes {
     }
 
     fn name(&self, offset: u32) -> &[u8] {
-        let rest = self.data.get(self.strings + offset as usize..).unwrap_or_default();
+        let rest = self
+            .data
+            .get(self.strings + offset as usize..)
+            .unwrap_or_default();
         let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
         rest.get(..end).unwrap_or_default()
     }
@@ -175,14 +199,38 @@ mod tests {
         let strings = b"\0outer\0a\0inner\0x\0y\0b\0int\0";
         let name = |text: &str| {
             let needle = [b"\0", text.as_bytes(), b"\0"].concat();
-            strings.windows(needle.len()).position(|w| w == needle).expect("name") as u32 + 1
+            strings
+                .windows(needle.len())
+                .position(|w| w == needle)
+                .expect("name") as u32
+                + 1
         };
         let mut types: Vec<u32> = vec![];
         types.extend([name("int"), 1 << 24, 4, 32]); // 1
-        types.extend([name("inner"), STRUCT << 24 | 2, 8, name("x"), 1, 0, name("y"), 1, 32]); // 2
+        types.extend([
+            name("inner"),
+            STRUCT << 24 | 2,
+            8,
+            name("x"),
+            1,
+            0,
+            name("y"),
+            1,
+            32,
+        ]); // 2
         types.extend([0, STRUCT << 24 | 1, 8, name("b"), 4, 0]); // 3
         types.extend([0, 10 << 24, 2]); // 4: const inner
-        types.extend([name("outer"), STRUCT << 24 | 2, 12, name("a"), 1, 0, 0, 3, 32]); // 5
+        types.extend([
+            name("outer"),
+            STRUCT << 24 | 2,
+            12,
+            name("a"),
+            1,
+            0,
+            0,
+            3,
+            32,
+        ]); // 5
         let length = types.len() as u32 * 4;
         let mut out = vec![0x9f, 0xeb, 1, 0];
         for word in [24, 0, length, length, strings.len() as u32] {
@@ -198,7 +246,10 @@ mod tests {
         let types = KernelTypes::parse(sample()).expect("parses");
         assert_eq!(types.offset("outer", &["a"]).expect("a"), 0);
         assert_eq!(types.offset("outer", &["b", "y"]).expect("b.y"), 8);
-        assert!(matches!(types.offset("outer", &["zz"]), Err(BtfError::Missing(_))));
+        assert!(matches!(
+            types.offset("outer", &["zz"]),
+            Err(BtfError::Missing(_))
+        ));
     }
 
     #[test]

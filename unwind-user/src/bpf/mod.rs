@@ -120,11 +120,17 @@ impl Kernel {
             .load(OBJECT)?;
         program::<PerfEvent>(&mut ebpf, "on_sample")?
             .load()
-            .map_err(|source| LoadError::Program { program: "on_sample", source })?;
+            .map_err(|source| LoadError::Program {
+                program: "on_sample",
+                source,
+            })?;
         for name in LIFECYCLE {
             program::<RawTracePoint>(&mut ebpf, name.0)?
                 .load()
-                .map_err(|source| LoadError::Program { program: name.0, source })?;
+                .map_err(|source| LoadError::Program {
+                    program: name.0,
+                    source,
+                })?;
         }
         Ok(Self {
             processes: take(&mut ebpf, "PROCESSES")?,
@@ -159,7 +165,10 @@ impl Kernel {
         for (name, tracepoint) in LIFECYCLE {
             program::<RawTracePoint>(&mut self.ebpf, name)?
                 .attach(tracepoint)
-                .map_err(|source| LoadError::Program { program: name, source })?;
+                .map_err(|source| LoadError::Program {
+                    program: name,
+                    source,
+                })?;
         }
         Ok(())
     }
@@ -183,7 +192,12 @@ impl Kernel {
                     SamplePolicy::Frequency(rate),
                     false,
                 )
-                .map_err(|source| LoadError::PerfEvent { event, cpu, rate, source })?;
+                .map_err(|source| LoadError::PerfEvent {
+                    event,
+                    cpu,
+                    rate,
+                    source,
+                })?;
             self.links.push(link);
         }
         Ok(())
@@ -191,7 +205,9 @@ impl Kernel {
 
     /// Stops the interrupts; what is in the ring stays there.
     pub fn stop(&mut self) {
-        let Ok(program) = program::<PerfEvent>(&mut self.ebpf, "on_sample") else { return };
+        let Ok(program) = program::<PerfEvent>(&mut self.ebpf, "on_sample") else {
+            return;
+        };
         for link in self.links.drain(..) {
             if let Err(error) = program.detach(link) {
                 tracing::debug!(%error, "detach");
@@ -206,7 +222,10 @@ impl Kernel {
     pub fn set_process(&mut self, pid: u32, config: ProcConfig) -> Result<(), LoadError> {
         self.processes
             .insert(pid, ConfigValue(config), 0)
-            .map_err(|source| LoadError::Map { map: "PROCESSES", source })
+            .map_err(|source| LoadError::Map {
+                map: "PROCESSES",
+                source,
+            })
     }
 
     /// A process's entry.
@@ -235,7 +254,10 @@ impl Kernel {
         let values = self
             .counters
             .get(&slot.min(PROCESSES_MAX - 1), 0)
-            .map_err(|source| LoadError::Map { map: "COUNTERS", source })?;
+            .map_err(|source| LoadError::Map {
+                map: "COUNTERS",
+                source,
+            })?;
         let mut sum = Counters::default();
         for CountersValue(cpu) in values.iter() {
             for (total, count) in sum.outcomes.iter_mut().zip(cpu.outcomes) {
@@ -254,7 +276,10 @@ impl Kernel {
     /// # Errors
     /// When the table cannot be written.
     pub fn clear_counters(&mut self, slot: u32) -> Result<(), LoadError> {
-        let failed = |source| LoadError::Map { map: "COUNTERS", source };
+        let failed = |source| LoadError::Map {
+            map: "COUNTERS",
+            source,
+        };
         let cpus = nr_cpus().map_err(|(what, source)| LoadError::Cpus(what, source))?;
         let zero = PerCpuValues::try_from(vec![CountersValue(Counters::default()); cpus])
             .map_err(|source| failed(MapError::IoError(source)))?;
@@ -268,7 +293,10 @@ impl Kernel {
     pub fn set_logging(&mut self, on: bool) -> Result<(), LoadError> {
         self.logging
             .set(0, u32::from(on), 0)
-            .map_err(|source| LoadError::Map { map: "LOGGING", source })
+            .map_err(|source| LoadError::Map {
+                map: "LOGGING",
+                source,
+            })
     }
 
     /// The log lines of the kernel half, passed on to `tracing` by [`aya_log::EbpfLogger::flush`].
@@ -282,7 +310,9 @@ impl Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("links", &self.links.len()).finish_non_exhaustive()
+        f.debug_struct("Kernel")
+            .field("links", &self.links.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -315,7 +345,10 @@ where
     &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
 {
     let program = ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
-    program.try_into().map_err(|source| LoadError::Program { program: name, source })
+    program.try_into().map_err(|source| LoadError::Program {
+        program: name,
+        source,
+    })
 }
 
 fn take<M>(ebpf: &mut Ebpf, map: &'static str) -> Result<M, LoadError>

@@ -17,7 +17,11 @@ pub struct Marks {
 
 impl Marks {
     pub(super) fn new(table: Array<MapData, u64>) -> Self {
-        Self { table, salts: HashMap::new(), stale: Vec::new() }
+        Self {
+            table,
+            salts: HashMap::new(),
+            stale: Vec::new(),
+        }
     }
 
     /// Sets the salt of a process, as it stands in the process table; old marks mean nothing then.
@@ -36,7 +40,9 @@ impl Marks {
     }
 
     fn write(&mut self, pid: u32, code: Addr, is_vouched: Vouched) {
-        let Some(&salt) = self.salts.get(&pid) else { return };
+        let Some(&salt) = self.salts.get(&pid) else {
+            return;
+        };
         let slot = vouched_slot(code.0, salt);
         let mark = vouched_mark(code.0, salt);
         let value = match is_vouched {
@@ -53,7 +59,9 @@ impl Marks {
 
 impl std::fmt::Debug for Marks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Marks").field("salts", &self.salts).finish_non_exhaustive()
+        f.debug_struct("Marks")
+            .field("salts", &self.salts)
+            .finish_non_exhaustive()
     }
 }
 

@@ -117,7 +117,15 @@ impl CodeCache {
         function: FunctionId,
     ) -> CodeIndex {
         let index = CodeIndex(self.entries.len() as u32);
-        self.entries.push(CodeEntry { addr, identity, code, function, since: u64::MAX, touched: 0, met: (0, 0) });
+        self.entries.push(CodeEntry {
+            addr,
+            identity,
+            code,
+            function,
+            since: u64::MAX,
+            touched: 0,
+            met: (0, 0),
+        });
         if self.by_addr.insert(addr, index).is_some() {
             self.epoch += 1;
         }
@@ -140,8 +148,14 @@ impl CodeCache {
 
     /// Notes that the sample taken at `time` met this one; how often it did by now.
     pub fn meet(&mut self, index: CodeIndex, time: u64) -> u32 {
-        let Some(entry) = self.entries.get_mut(index.0 as usize) else { return 0 };
-        let times = if entry.met.0 == time { entry.met.1 + 1 } else { 1 };
+        let Some(entry) = self.entries.get_mut(index.0 as usize) else {
+            return 0;
+        };
+        let times = if entry.met.0 == time {
+            entry.met.1 + 1
+        } else {
+            1
+        };
         entry.met = (time, times);
         times
     }

@@ -33,7 +33,10 @@ impl<'a> Ranges<'a> {
 
 impl Memory for Ranges<'_> {
     fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault> {
-        let bytes = self.get(addr, buf.len()).ok_or(Fault { addr, len: buf.len() })?;
+        let bytes = self.get(addr, buf.len()).ok_or(Fault {
+            addr,
+            len: buf.len(),
+        })?;
         buf.copy_from_slice(bytes);
         Ok(())
     }

@@ -12,8 +12,8 @@ use crate::memory::{Addr, Memory, Reads};
 use crate::profile::{FrameId, Marker, Profile, StackId, Tables};
 use crate::python::alive::CodeType;
 use crate::python::code::read_code;
-use crate::python::identity::{CodeIdentity, read_identities, read_identity};
 use crate::python::frame::{Parsed, RawFrame, walk};
+use crate::python::identity::{CodeIdentity, read_identities, read_identity};
 use crate::sample::{Captured, Snapshot};
 
 /// The kernel half's table of code addresses that user space vouches for.
@@ -70,7 +70,10 @@ pub struct Target {
 
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target").field("layout", &self.layout).field("stats", &self.stats).finish()
+        f.debug_struct("Target")
+            .field("layout", &self.layout)
+            .field("stats", &self.stats)
+            .finish()
     }
 }
 
@@ -130,7 +133,10 @@ impl Target {
         self.raw.clear();
         let (first, base) = (Addr(header.frame), Addr(header.base_frame));
         let (_, met) = if header.flags & WHOLE != 0 {
-            let frames = Parsed { layout: &self.layout.frame, memory: captured };
+            let frames = Parsed {
+                layout: &self.layout.frame,
+                memory: captured,
+            };
             walk(&self.layout, &frames, first, base, &mut self.raw)
         } else {
             walk(&self.layout, &snapshot.heads(), first, base, &mut self.raw)
@@ -197,7 +203,8 @@ impl Target {
             Some(_) => self.codes.stats.replaced += 1,
             None => self.codes.stats.misses += 1,
         }
-        self.learn(addr, identity, tables).map_or(Known::Freed, Known::Proved)
+        self.learn(addr, identity, tables)
+            .map_or(Known::Freed, Known::Proved)
     }
 
     /// Reads a code object, if it still is the one with this identity, and alive, after that.
@@ -243,7 +250,8 @@ impl Target {
         self.began = false;
         self.prove(pid, batch, vouch);
         self.count_warm(profile);
-        self.young.extend(self.batch.fresh.drain(..).map(|index| (now, index)));
+        self.young
+            .extend(self.batch.fresh.drain(..).map(|index| (now, index)));
         self.vouch_for_settled(pid, now, vouch);
         self.count_cold(profile);
         if self.codes.is_full() {
@@ -308,7 +316,9 @@ impl Target {
         let (codes, touched) = (&mut self.codes, &self.touched);
         read_identities(&*self.memory, &self.layout, &self.addrs, |i, now| {
             let Some(&index) = touched.get(i) else { return };
-            let Some(entry) = codes.entry(index) else { return };
+            let Some(entry) = codes.entry(index) else {
+                return;
+            };
             let (addr, identity) = (entry.addr, entry.identity);
             if now != Some(identity) {
                 codes.stats.moved += 1;
@@ -320,22 +330,34 @@ impl Target {
 
     /// Whether a code object that was taken on trust was proved.
     fn holds(&self, index: CodeIndex) -> bool {
-        self.codes.entry(index).is_some_and(|entry| entry.since != u64::MAX)
+        self.codes
+            .entry(index)
+            .is_some_and(|entry| entry.since != u64::MAX)
     }
 
     fn count_warm(&mut self, profile: &mut Profile) {
         let warm = std::mem::take(&mut self.batch.warm);
         let all_hold = self.touched.iter().all(|&code| self.holds(code));
         for (waiting, stack) in &warm {
-            let Some(entry) = self.stacks.entry(*stack) else { continue };
+            let Some(entry) = self.stacks.entry(*stack) else {
+                continue;
+            };
             let simple = waiting.cut.is_none();
             if simple && (all_hold || entry.codes.iter().all(|&code| self.holds(code))) {
                 profile.add(waiting.thread, entry.stack, 1);
                 continue;
             }
-            let frames = entry.raw.iter().copied().zip(entry.codes.iter().map(|&code| {
-                if self.holds(code) { Known::Vouched(code) } else { Known::Freed }
-            }));
+            let frames = entry
+                .raw
+                .iter()
+                .copied()
+                .zip(entry.codes.iter().map(|&code| {
+                    if self.holds(code) {
+                        Known::Vouched(code)
+                    } else {
+                        Known::Freed
+                    }
+                }));
             let frames: Box<[_]> = frames.collect();
             let id = self.resolve(*waiting, &frames, profile);
             profile.add(waiting.thread, id, 1);
@@ -368,7 +390,9 @@ impl Target {
         let mut since = 0;
         for (frame, known) in &cold.frames {
             let Some(index) = known.index() else { return };
-            let Some(entry) = self.codes.entry(index) else { return };
+            let Some(entry) = self.codes.entry(index) else {
+                return;
+            };
             if entry.since == u64::MAX || self.codes.at(frame.code) != Some(index) {
                 return;
             }

@@ -32,7 +32,10 @@ impl Pending {
     /// # Errors
     /// [`WriteError`] when it cannot be made.
     pub fn create(path: &Path) -> Result<Self, WriteError> {
-        let failed = |source| WriteError { path: path.to_owned(), source };
+        let failed = |source| WriteError {
+            path: path.to_owned(),
+            source,
+        };
         let mut temporary = None;
         let out: Box<dyn Write> = if is_stdout(path) {
             Box::new(io::stdout())
@@ -46,7 +49,11 @@ impl Pending {
             Box::new(file)
         };
         let out = BufWriter::with_capacity(64 << 10, out);
-        Ok(Self { out, path: path.to_owned(), temporary })
+        Ok(Self {
+            out,
+            path: path.to_owned(),
+            temporary,
+        })
     }
 
     /// Shows what is written so far at the path, and goes on.
@@ -68,7 +75,10 @@ impl Pending {
             Some(temporary) => copy(temporary, &self.path),
             None => Ok(()),
         });
-        shown.map_err(|source| WriteError { path: self.path.clone(), source })
+        shown.map_err(|source| WriteError {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     /// Puts the file in its place.
@@ -85,7 +95,10 @@ impl Pending {
                 forget(self.temporary.take().as_deref());
                 Ok(())
             }
-            Err(source) => Err(WriteError { path: self.path.clone(), source }),
+            Err(source) => Err(WriteError {
+                path: self.path.clone(),
+                source,
+            }),
         }
     }
 }
@@ -112,7 +125,9 @@ impl Drop for Pending {
 
 impl std::fmt::Debug for Pending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pending").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Pending")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -128,7 +143,10 @@ pub fn write_to(
 ) -> Result<(), WriteError> {
     let mut out = Pending::create(path)?;
     let written = write(&mut out)
-        .map_err(|source| WriteError { path: path.to_owned(), source })
+        .map_err(|source| WriteError {
+            path: path.to_owned(),
+            source,
+        })
         .and_then(|()| out.commit());
     match written {
         Err(error) if error.source.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -143,8 +161,11 @@ fn is_stdout(path: &Path) -> bool {
 /// Whether the path is no place for a file beside it: a device, a pipe, or a link of `/dev` and
 /// `/proc` to an open file, such as `/dev/stdout`.
 fn is_special(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
-        || ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"].iter().any(|at| path.starts_with(at))
+    path.metadata()
+        .is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+        || ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"]
+            .iter()
+            .any(|at| path.starts_with(at))
 }
 
 /// Temporary files that are being written.
@@ -186,7 +207,10 @@ fn create_new(path: &Path) -> io::Result<File> {
 /// # Errors
 /// [`WriteError`] when its folder is missing or not writable, or `path` is a folder.
 pub fn check(path: &Path) -> Result<(), WriteError> {
-    let failed = |source| WriteError { path: path.to_owned(), source };
+    let failed = |source| WriteError {
+        path: path.to_owned(),
+        source,
+    };
     if is_stdout(path) || is_special(path) {
         return Ok(());
     }
