@@ -8,6 +8,8 @@
 //! relied on are still the ones it knew, and only then counts.
 
 mod batch;
+mod count;
+mod prove;
 mod target;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,109 @@
+//! Counts the samples of a batch once it is proved.
+
+use super::batch::{Cold, Known, Waiting};
+use super::target::Target;
+use crate::profile::{Marker, Profile, StackId};
+use crate::python::frame::RawFrame;
+
+impl Target {
+    pub(super) fn count_warm(&mut self, profile: &mut Profile) {
+        let warm = std::mem::take(&mut self.batch.warm);
+        let all_hold = self.touched.iter().all(|&code| self.holds(code));
+        for (waiting, stack) in &warm {
+            let Some(entry) = self.stacks.entry(*stack) else {
+                continue;
+            };
+            let simple = waiting.cut.is_none();
+            if simple && (all_hold || entry.codes.iter().all(|&code| self.holds(code))) {
+                profile.add(waiting.thread, entry.stack, 1);
+                continue;
+            }
+            let frames = entry
+                .raw
+                .iter()
+                .copied()
+                .zip(entry.codes.iter().map(|&code| {
+                    if self.holds(code) {
+                        Known::Vouched(code)
+                    } else {
+                        Known::Freed
+                    }
+                }));
+            let frames: Box<[_]> = frames.collect();
+            let id = self.resolve(*waiting, &frames, profile);
+            profile.add(waiting.thread, id, 1);
+        }
+        self.batch.warm = warm;
+        self.batch.warm.clear();
+    }
+
+    pub(super) fn count_cold(&mut self, profile: &mut Profile) {
+        for mut cold in std::mem::take(&mut self.batch.cold) {
+            for (_, known) in &mut cold.frames {
+                if let Known::Vouched(code) = *known
+                    && !self.holds(code)
+                {
+                    *known = Known::Freed;
+                }
+            }
+            let id = self.resolve(cold.waiting, &cold.frames, profile);
+            profile.add(cold.waiting.thread, id, 1);
+            self.remember(&cold, id);
+        }
+    }
+
+    /// Puts a stack into the cache once all of its code objects are vouched for.
+    fn remember(&mut self, cold: &Cold, id: StackId) {
+        if cold.waiting.cut.is_some() {
+            return;
+        }
+        let mut codes = Vec::with_capacity(cold.frames.len());
+        let mut since = 0;
+        for (frame, known) in &cold.frames {
+            let Some(index) = known.index() else { return };
+            let Some(entry) = self.codes.entry(index) else {
+                return;
+            };
+            if entry.since == u64::MAX || self.codes.at(frame.code) != Some(index) {
+                return;
+            }
+            since = since.max(entry.since);
+            codes.push(index);
+        }
+        let raw: Vec<RawFrame> = cold.frames.iter().map(|(frame, _)| *frame).collect();
+        self.stacks.insert(&raw, &codes, id, since);
+    }
+
+    /// The stack in the profile's tables, outermost first, with markers where frames are missing.
+    fn resolve(
+        &mut self,
+        waiting: Waiting,
+        frames: &[(RawFrame, Known)],
+        profile: &mut Profile,
+    ) -> StackId {
+        let tables = &mut profile.tables;
+        self.frames.clear();
+        if let Some(marker) = waiting.cut {
+            self.frames.push(tables.marker(marker));
+        }
+        for (frame, known) in frames.iter().rev() {
+            let entry = known.index().and_then(|index| self.codes.entry(index));
+            let id = match entry {
+                Some(entry) if entry.code.is_hidden() => continue,
+                Some(entry) => {
+                    let location = entry.code.location(&self.layout, frame.instr);
+                    tables.frame(entry.function, location)
+                }
+                None => {
+                    self.stats.freed_frames += 1;
+                    tables.marker(Marker::FreedCode)
+                }
+            };
+            self.frames.push(id);
+        }
+        if self.frames.is_empty() {
+            self.frames.push(tables.marker(Marker::NoPythonFrames));
+        }
+        tables.stack(self.frames.iter().copied())
+    }
+}
