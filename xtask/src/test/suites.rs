@@ -70,7 +70,10 @@ pub(super) fn run(suite: &str, environment: &Environment) -> Result<Vec<Case>> {
 /// `cargo test` for one suite.
 fn command(suite: &str) -> Command {
     let mut command = run::cargo();
-    command.current_dir(shell::root()).arg("test");
+    // The same profile as the profiler under test: one build of all dependencies.
+    command
+        .current_dir(shell::root())
+        .args(["test", "--release"]);
     match suite {
         UNIT => command.args(["--workspace", "--lib", "--bins", "--no-fail-fast"]),
         test => command.args(["--package", TESTS, "--test", test]),
