@@ -216,5 +216,4 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "sample_tests.rs"]
 mod tests;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::layout::{Layout, Version};
+use crate::layout::{Layout, Version, v3_12};
 use crate::python::frame::{DEPTH_MAX, End, Parsed, RawFrame, walk};
 use crate::record::fixtures;
 use proptest::collection::vec;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use unwind_ebpf::abi::{SAMPLE, WHOLE, segment_tag};
 
 fn layout() -> Layout {
-    crate::layout::v3_12(Version(0x030c_01f0))
+    v3_12(Version(0x030c_01f0))
 }
 
 /// The bytes of a record: a head that fits, and this body.
