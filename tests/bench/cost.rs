@@ -1,5 +1,6 @@
 //! What a sample costs, beside other samplers.
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -168,12 +169,19 @@ fn measure(target: &Target, span: Duration) -> Result<Ours> {
     let after = (cpu_ns(child.id())?, target.read()?);
     end(&mut child)?;
     let samples = (after.1.cpu - before.1.cpu) as f64 * RATE as f64 / 1e9;
-    let text = std::fs::read_to_string(&stats)?;
+    let stats_of: Value = serde_json::from_str(&std::fs::read_to_string(&stats)?)?;
+    if stats_of["interrupts"] == 0 {
+        let mut said = String::new();
+        if let Some(stderr) = &mut child.stderr {
+            stderr.read_to_string(&mut said)?;
+        }
+        bail!("no interrupt in {span:?}: {said} {}", stats_of["processes"]);
+    }
     for file in [stats, folded] {
         std::fs::remove_file(file)?;
     }
     Ok(Ours {
-        stats: serde_json::from_str(&text)?,
+        stats: stats_of,
         agent: (after.0 - before.0) as f64 / samples,
         speed: after.1.wall_speed_since(&before.1),
     })
