@@ -2,7 +2,7 @@
 //!
 //! Data moves one way: a [`sample::Record`] from the ring, a walk of its frames ([`python`]) over
 //! [`memory`] as a [`layout`] describes it, resolution through the [`cache`]s, counting in a
-//! [`profile`], and an output [`format`]. [`pipeline`] joins these, [`run`] drives them.
+//! [`profile`], and an output [`mod@format`]. [`pipeline`] joins these, [`run`] drives them.
 
 pub mod bpf;
 pub mod cache;

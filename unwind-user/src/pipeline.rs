@@ -1,6 +1,6 @@
 //! From records to counted stacks: a plain function over values, without I/O of its own.
 //!
-//! It sees the outside through three seams: records of the ring, [`Memory`] of each process, and
+//! It sees the outside through three seams: records of the ring, [`crate::memory::Memory`] of each process, and
 //! [`Vouch`]. A recording keeps what came through the first two; a replay feeds it back.
 //!
 //! Work is done in batches, one each time the ring is drained. [`Pipeline::sample`] walks a record

@@ -66,7 +66,10 @@ impl<'a> Record<'a> {
             return Err(RecordError::Abi(header.abi));
         }
         let length = header.body_words as usize * 8;
-        let body = bytes.get(HEADER_WORDS * 8..).and_then(|body| body.get(..length)).ok_or(cut)?;
+        let body = bytes
+            .get(HEADER_WORDS * 8..)
+            .and_then(|body| body.get(..length))
+            .ok_or(cut)?;
         Ok(Self { header, body })
     }
 }
@@ -114,8 +117,13 @@ impl Snapshot {
                 }),
                 SEGMENT_HEAD if words as usize == HEAD_WORDS => {
                     let word = |i: usize| u64_at(body, start + i * 8).map(Addr).ok_or(bad);
-                    let head =
-                        FrameHead { code: word(0)?, previous: word(1)?, instr: word(2)?, owner, flag: 0 };
+                    let head = FrameHead {
+                        code: word(0)?,
+                        previous: word(1)?,
+                        instr: word(2)?,
+                        owner,
+                        flag: 0,
+                    };
                     self.heads.push((Addr(addr), head));
                 }
                 _ => return Err(bad),
@@ -128,7 +136,11 @@ impl Snapshot {
     /// The target memory that the record carries.
     #[must_use]
     pub fn memory<'a>(&'a self, record: &Record<'a>) -> Captured<'a> {
-        Captured { pieces: &self.pieces, body: record.body, hint: std::cell::Cell::new(0) }
+        Captured {
+            pieces: &self.pieces,
+            body: record.body,
+            hint: std::cell::Cell::new(0),
+        }
     }
 
     /// The ranges of target memory in the record: first address, and which bytes of the body.
@@ -142,7 +154,10 @@ impl Snapshot {
     /// The frame heads, where the record carries those, innermost first.
     #[must_use]
     pub fn heads(&self) -> Heads<'_> {
-        Heads { heads: &self.heads, next: std::cell::Cell::new(0) }
+        Heads {
+            heads: &self.heads,
+            next: std::cell::Cell::new(0),
+        }
     }
 }
 
@@ -185,7 +200,10 @@ impl<'a> Captured<'a> {
 
 impl Memory for Captured<'_> {
     fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault> {
-        let bytes = self.get(addr, buf.len()).ok_or(Fault { addr, len: buf.len() })?;
+        let bytes = self.get(addr, buf.len()).ok_or(Fault {
+            addr,
+            len: buf.len(),
+        })?;
         buf.copy_from_slice(bytes);
         Ok(())
     }
@@ -212,7 +230,11 @@ impl Frames for Heads<'_> {
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)
+    bytes
+        .get(at..at.checked_add(8)?)?
+        .try_into()
+        .ok()
+        .map(u64::from_le_bytes)
 }
 
 #[cfg(test)]

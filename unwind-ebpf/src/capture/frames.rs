@@ -42,7 +42,7 @@ impl Scratch {
         true
     }
 
-    /// Follows one frame. At most [`FRAMES_MAX`] calls.
+    /// Follows one frame. At most [`FRAMES_MAX`](crate::abi::FRAMES_MAX) calls.
     #[inline(always)]
     pub fn follow_frame<T: Target>(&mut self, target: &T) -> Step {
         let addr = self.next;

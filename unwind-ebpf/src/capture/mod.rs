@@ -146,7 +146,7 @@ pub enum Step {
 
 impl Scratch {
     /// Fills the head of the record and returns its outcome. The loop's driver gave up at
-    /// [`FRAMES_MAX`] if a frame is left.
+    /// [`FRAMES_MAX`](crate::abi::FRAMES_MAX) if a frame is left.
     #[inline(always)]
     pub fn finish(&mut self) -> Outcome {
         let mut outcome = self.outcome as u32;

@@ -43,7 +43,7 @@ pub fn locate(table: &[u8], first_line: u32, unit: u32) -> Location {
 
 /// A table with marks, so that looking up is quick however long it is.
 ///
-/// Memory: the table, and 16 bytes for every [`STRIDE`] entries.
+/// Memory: the table, and 16 bytes for every `STRIDE` entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineTable {
     table: Box<[u8]>,
