@@ -30,6 +30,11 @@ pub(super) fn command_line(pid: u32) -> String {
     if line.is_empty() { identity.comm } else { line }
 }
 
+/// The name of a thread; none when it is gone.
+pub(super) fn name_of_thread(pid: u32, tid: u32) -> Option<String> {
+    thread_name(os(pid), os(tid))
+}
+
 /// The threads and their names.
 pub(super) fn thread_names(pid: u32) -> Vec<(u32, String)> {
     names_of_threads(pid, |_| true)

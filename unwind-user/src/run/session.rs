@@ -122,6 +122,7 @@ impl Session {
             // The item borrows the ring: what it asks for is done after it was given back.
             let Some(item) = self.ring.next() else { break };
             bytes += item.len() as u64;
+            let mut thread = None;
             let event = match Record::parse(&item) {
                 Ok(record) if record.header.kind == SAMPLE => {
                     if self.first_sample.is_none() {
@@ -130,6 +131,7 @@ impl Session {
                     if let Err(error) = self.pipeline.sample(&record) {
                         tracing::debug!(%error, "malformed record");
                     }
+                    thread = Some((record.header.pid, record.header.tid));
                     None
                 }
                 Ok(record) => Some(record.header),
@@ -143,6 +145,9 @@ impl Session {
                 recording.keep(&item, &self.pipeline);
             }
             drop(item);
+            if let Some((pid, tid)) = thread {
+                self.name_thread(pid, tid);
+            }
             if let Some(header) = event {
                 self.finish_batch();
                 self.on_event(header.kind, header.pid, header.tid);

@@ -125,6 +125,19 @@ impl Session {
         }
     }
 
+    /// Names the thread of a sample the first time: it may end long before the session does.
+    pub(super) fn name_thread(&mut self, pid: u32, tid: u32) {
+        let Some(image) = self.pipeline.target(pid).map(|target| target.image) else {
+            return;
+        };
+        let threads = &mut self.pipeline.profile_mut().threads;
+        let entry = threads.entry(ThreadKey { pid, image, tid });
+        entry.or_insert_with(|| ThreadInfo {
+            name: procs::name_of_thread(pid, tid),
+            native_tid: None,
+        });
+    }
+
     /// Names threads that came since the last time.
     pub fn describe_new_threads(&mut self) {
         for (&pid, member) in &self.members {
