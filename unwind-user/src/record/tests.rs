@@ -1,16 +1,20 @@
+use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use unwind_ebpf::abi::RecordHeader;
+use unwind_ebpf::abi::{RecordHeader, WHOLE};
 
-use super::scrub::Scrubber;
+use super::scrub::{ReadScrubber, Scrubber};
 use super::*;
 use crate::format::{self, Format};
 use crate::layout::Layout;
-use crate::memory::{Addr, Fault};
+use crate::memory::{Addr, Fault, Memory};
 use crate::profile::Profile;
+use crate::python::frame::{Parsed, RawFrame, walk};
+use crate::python::identity::read_identity;
+use crate::sample::{Record, Snapshot};
 
 /// Frames of a recording: kind and payload. The first follows the head.
 type Frames = Vec<(u8, Vec<u8>)>;
@@ -275,28 +279,38 @@ fn every_event_is_read_as_it_was_written() {
     }
 }
 
-/// Whether a record, and the same one scrubbed, are taken for the same by the pipeline.
+/// Memory whose reads are scrubbed as late reads are.
+struct ScrubbedReads<'a, M>(&'a M, RefCell<ReadScrubber>);
+
+impl<M: Memory> Memory for ScrubbedReads<'_, M> {
+    fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault> {
+        self.0.read(addr, buf)?;
+        let kept = self.1.borrow_mut().read(addr, buf).to_vec();
+        buf.copy_from_slice(&kept);
+        Ok(())
+    }
+}
+
+/// Whether a scrubbed record gives what the whole one does, with late reads scrubbed too; and
+/// stays the same when it is scrubbed again.
 fn scrubbed_is_same(bytes: &[u8], layout: &Layout) -> bool {
     let mut scrubber = Scrubber::default();
     let Some(scrubbed) = scrubber.record(bytes, layout).map(<[u8]>::to_vec) else {
         return true;
     };
-    let again = scrubber.record(&scrubbed, layout).map(<[u8]>::to_vec);
-    walked(bytes, layout) == walked(&scrubbed, layout) && again.as_ref() == Some(&scrubbed)
+    let is_same = walked(bytes, layout) == walked(&scrubbed, layout);
+    is_same && scrubber.record(&scrubbed, layout) == Some(&scrubbed)
 }
 
 /// All that the pipeline takes from a record: frames, and the identities of their code objects.
 fn walked(bytes: &[u8], layout: &Layout) -> impl PartialEq + use<> {
-    use crate::python::frame::{Parsed, walk};
-    use crate::python::identity::read_identity;
-    use crate::sample::{Record, Snapshot};
     let record = Record::parse(bytes).expect("a record");
     let mut snapshot = Snapshot::default();
     snapshot.index(&record).expect("a good record");
     let captured = snapshot.memory(&record);
     let mut raw = Vec::new();
     let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
-    let ended = if record.header.flags & unwind_ebpf::abi::WHOLE != 0 {
+    let ended = if record.header.flags & WHOLE != 0 {
         let frames = Parsed {
             layout: &layout.frame,
             memory: &captured,
@@ -305,8 +319,9 @@ fn walked(bytes: &[u8], layout: &Layout) -> impl PartialEq + use<> {
     } else {
         walk(layout, &snapshot.heads(), first, base, &mut raw)
     };
-    let identity = |addr| read_identity(&captured, layout, addr);
-    let identities: Vec<_> = raw.iter().map(|frame| identity(frame.code)).collect();
+    let memory = ScrubbedReads(&captured, RefCell::new(ReadScrubber::new(layout)));
+    let identity = |frame: &RawFrame| read_identity(&memory, layout, frame.code);
+    let identities: Vec<_> = raw.iter().map(identity).collect();
     (ended, raw, identities)
 }
 
