@@ -208,15 +208,14 @@ fn no_internal_frame(stacks: &[Stack]) -> Result<()> {
 /// Says so where stacks are not shown that cannot be proved.
 fn report_unproved(python: &Python, said: &Said, stacks: &[Stack]) {
     let unproved = |stack: &Stack| {
-        let is_cut = stack
-            .frames
-            .first()
-            .is_some_and(|frame| frame.name == "[truncated]");
-        is_cut
-            && !stack
-                .frames
-                .iter()
-                .any(|frame| frame.name.ends_with(".crossed"))
+        let ends = (stack.frames.first(), stack.frames.last());
+        let (Some(outermost), Some(innermost)) = ends else {
+            return false;
+        };
+        let mut names = stack.frames.iter().map(|frame| &frame.name);
+        outermost.name == "[truncated]"
+            && innermost.name == "spin"
+            && !names.any(|name| name.ends_with(".crossed"))
     };
     if said.minor < 13 && !stacks.iter().any(unproved) {
         let case = Case::new("lines", &python.label, "lines-deep-without-c");
