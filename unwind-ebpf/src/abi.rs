@@ -214,10 +214,8 @@ pub struct ProcConfig {
 
     /// The current frame is behind `PyThreadState.cframe` (3.11, 3.12).
     pub has_cframe: u64,
-    /// `_PyCFrame.current_frame`.
+    /// `_PyCFrame.current_frame`; `previous` is the next word.
     pub cframe_current: u64,
-    /// `_PyCFrame.previous`.
-    pub cframe_previous: u64,
     /// Byte offset of `is_entry` in a frame (3.11); 0 where entry frames are frames of their own.
     pub is_entry: u64,
 
@@ -260,7 +258,7 @@ pub struct ProcConfig {
     /// Offset of `last_holder` in the GIL, or its address where there is one GIL (3.11).
     pub gil_holder: u64,
 }
-const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 28 * 8);
+const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 27 * 8);
 
 /// What the kernel half counts for one process on one CPU.
 #[repr(C)]

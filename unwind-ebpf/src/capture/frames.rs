@@ -153,14 +153,9 @@ impl Scratch {
         if self.cframe_previous == 0 || previous != self.cframe_expected {
             return self.config.is_entry != 0;
         }
-        let older = self.cframe_previous;
-        let Some(previous) = target.word(older.wrapping_add(self.config.cframe_previous)) else {
-            return false;
-        };
         self.cframe_matched += 1;
-        self.cframe = older;
-        self.cframe_previous = previous;
-        previous == 0 || self.expect(target)
+        let (cframe, previous) = (self.cframe_previous, self.cframe_older);
+        self.enter_cframe(target, cframe, previous)
     }
 
     /// 3.11 publishes a callee's frame one store before its `previous`. What an earlier call left

@@ -71,6 +71,8 @@ pub struct Scratch {
     pub cframe: u64,
     /// Its `previous`; 0 at the root.
     pub cframe_previous: u64,
+    /// The `previous` of that one.
+    pub cframe_older: u64,
     /// Frame that this level's entry frame must link to.
     pub cframe_expected: u64,
     /// Levels matched.
@@ -118,6 +120,7 @@ impl Default for Scratch {
             chunk_index: 0,
             cframe: 0,
             cframe_previous: 0,
+            cframe_older: 0,
             cframe_expected: 0,
             cframe_matched: 0,
             last_code: 0,

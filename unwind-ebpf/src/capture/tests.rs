@@ -51,7 +51,6 @@ fn config() -> ProcConfig {
         datastack_chunk: 296,
         has_cframe: 1,
         cframe_current: 8,
-        cframe_previous: 16,
         is_entry: 68,
         generator_state: 5,
         frame_words: 9,

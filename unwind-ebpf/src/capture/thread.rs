@@ -26,6 +26,7 @@ impl Scratch {
         self.chunk_index = 0;
         self.cframe = 0;
         self.cframe_previous = 0;
+        self.cframe_older = 0;
         self.cframe_expected = 0;
         self.cframe_matched = 0;
         self.last_code = 0;
@@ -88,34 +89,43 @@ impl Scratch {
     #[inline(always)]
     pub(super) fn begin_cframe<T: Target>(&mut self, target: &T) -> Result<(), Outcome> {
         let cframe = self.next;
-        let current = target.word(cframe.wrapping_add(self.config.cframe_current));
-        let previous = target.word(cframe.wrapping_add(self.config.cframe_previous));
-        let (Some(current), Some(previous)) = (current, previous) else {
+        if !self.read_cframe(target, cframe) {
             return Err(PAGE_FAULT);
-        };
-        self.next = current;
-        self.cframe = cframe;
-        self.cframe_previous = previous;
-        // A `previous` that leads nowhere is one that is not written yet.
-        if previous != 0 && !self.expect(target) {
-            return Err(ENTERING);
         }
-        Ok(())
+        self.next = self.frame[0];
+        // A `previous` that leads nowhere is one that is not written yet.
+        if self.enter_cframe(target, cframe, self.frame[1]) {
+            Ok(())
+        } else {
+            Err(ENTERING)
+        }
     }
 
-    /// Sets what the entry frame of this level must link to: `cframe.previous->current_frame`.
+    /// Goes to a level, and reads what its entry frame must link to:
+    /// `cframe.previous->current_frame`.
     #[inline(always)]
-    pub(super) fn expect<T: Target>(&mut self, target: &T) -> bool {
-        let at = self
-            .cframe_previous
-            .wrapping_add(self.config.cframe_current);
-        match target.word(at) {
-            Some(frame) => {
-                self.cframe_expected = frame;
-                true
-            }
-            None => false,
+    pub(super) fn enter_cframe<T: Target>(
+        &mut self,
+        target: &T,
+        cframe: u64,
+        previous: u64,
+    ) -> bool {
+        self.cframe = cframe;
+        self.cframe_previous = previous;
+        if previous == 0 {
+            return true;
         }
+        let is_there = self.read_cframe(target, previous);
+        self.cframe_expected = self.frame[0];
+        self.cframe_older = self.frame[1];
+        is_there
+    }
+
+    /// Reads a cframe's `current_frame` and `previous`, which follows it.
+    #[inline(always)]
+    fn read_cframe<T: Target>(&mut self, target: &T, cframe: u64) -> bool {
+        let at = cframe.wrapping_add(self.config.cframe_current);
+        target.copy::<FRAME_WORDS_MAX, _>(at, &mut self.frame, 0, 2)
     }
 
     /// GIL holder and garbage collection, as they are in this interrupt. Absence is not an error.

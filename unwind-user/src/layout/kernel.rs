@@ -55,12 +55,12 @@ impl Layout {
             CurrentFrame::CFrame {
                 cframe,
                 current_frame,
-                previous,
+                // The next word, in both versions that have it: a test of the tables says so.
+                previous: _,
             } => {
                 config.has_cframe = 1;
                 config.current_frame = cframe;
                 config.cframe_current = current_frame;
-                config.cframe_previous = previous;
             }
             CurrentFrame::Direct(current_frame) => config.current_frame = current_frame,
             CurrentFrame::Based {

@@ -155,3 +155,23 @@ pub(super) const UNICODE: UnicodeLayout = UnicodeLayout {
 
 /// `bytes` objects, the same in every build with a GIL.
 const BYTES: BytesLayout = BytesLayout { size: 16, data: 32 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cframe_can_be_read_in_one_piece() {
+        for layout in [v3_11(Version(0x030b_07f0)), v3_12(Version(0x030c_01f0))] {
+            let CurrentFrame::CFrame {
+                current_frame,
+                previous,
+                ..
+            } = layout.thread.current
+            else {
+                panic!("{} has cframes", layout.version);
+            };
+            assert_eq!(previous, current_frame + 8, "{}", layout.version);
+        }
+    }
+}
