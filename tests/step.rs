@@ -82,7 +82,7 @@ fn capture(scratch: &mut Scratch, target: &impl Target, thread_pointer: u64) -> 
     }
     scratch.header.abi = ABI_VERSION;
     scratch.header.kind = SAMPLE;
-    Ok(scratch.finish())
+    Ok(scratch.finish(target))
 }
 
 fn record_of(scratch: &Scratch, bytes: &mut Vec<u8>) {

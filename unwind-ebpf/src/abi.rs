@@ -216,6 +216,13 @@ pub struct ProcConfig {
     pub has_cframe: u64,
     /// `_PyCFrame.current_frame`; `previous` is the next word.
     pub cframe_current: u64,
+    /// Byte offset in a code object of an `int` that counts words of its frames: `co_nlocalsplus`
+    /// (3.11), `co_framesize` (3.12).
+    pub frame_size: u64,
+    /// Of another to be added, `co_stacksize` (3.11); else 0.
+    pub frame_size_more: u64,
+    /// Words to be added: `FRAME_SPECIALS_SIZE` (3.11).
+    pub frame_size_fixed: u64,
     /// Byte offset of `is_entry` in a frame (3.11); 0 where entry frames are frames of their own.
     pub is_entry: u64,
 
@@ -258,7 +265,7 @@ pub struct ProcConfig {
     /// Offset of `last_holder` in the GIL, or its address where there is one GIL (3.11).
     pub gil_holder: u64,
 }
-const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 27 * 8);
+const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 30 * 8);
 
 /// What the kernel half counts for one process on one CPU.
 #[repr(C)]

@@ -201,7 +201,7 @@ fn sample(context: &PerfEventContext, config: &ProcConfig, pid_tgid: u64, start:
     scratch.header.tid = pid_tgid as u32;
     // SAFETY: a helper without arguments.
     scratch.header.cpu = unsafe { bpf_get_smp_processor_id() };
-    let outcome = scratch.finish();
+    let outcome = scratch.finish(&Interrupted);
     if logging() {
         debug!(
             context,

@@ -171,6 +171,31 @@ impl Scratch {
         }
     }
 
+    /// Whether a chain that was not followed to its end can be believed. Only the newest cframe can
+    /// be half written, so its level must have been matched; or, where no entry frame was met, its
+    /// frame must be the last one on the data stack: what an older cframe left would not be.
+    #[inline(always)]
+    pub(super) fn is_cut_chain_proved<T: Target>(&self, target: &T) -> bool {
+        if self.cframe_matched != 0 || self.at_root_cframe() {
+            return true;
+        }
+        let leaf = self.header.frame;
+        let code = target.word(leaf.wrapping_add(self.config.frame_code));
+        let Some(code) = code else { return false };
+        let int = |offset: u64| {
+            let at = code.wrapping_add(offset);
+            target
+                .word(at & !7)
+                .map_or(0, |word| (word >> ((at & 7) * 8)) & 0xffff_ffff)
+        };
+        let mut words = self.config.frame_size_fixed + int(self.config.frame_size);
+        if self.config.frame_size_more != 0 {
+            words += int(self.config.frame_size_more);
+        }
+        let top = self.tstate_word(self.config.datastack_chunk + 8);
+        leaf.wrapping_add(words * 8) == top
+    }
+
     /// Whether the level being matched is the outermost: `PyThreadState.root_cframe`, which lies in
     /// the thread state itself. Only its `previous` is NULL; a half-written one's can be anything.
     #[inline(always)]

@@ -151,14 +151,12 @@ impl Scratch {
     /// Fills the head of the record and returns its outcome. The loop's driver gave up at
     /// [`FRAMES_MAX`](crate::abi::FRAMES_MAX) if a frame is left.
     #[inline(always)]
-    pub fn finish(&mut self) -> Outcome {
+    pub fn finish<T: Target>(&mut self, target: &T) -> Outcome {
         let mut outcome = self.outcome as u32;
         if self.next != 0 {
             outcome = TRUNCATED;
         }
-        // Only the newest cframe can be half written: a cut chain needs its first level matched.
-        let unproved = self.cframe_matched == 0 && !self.at_root_cframe();
-        if outcome != OK && self.config.has_cframe != 0 && unproved {
+        if outcome != OK && self.config.has_cframe != 0 && !self.is_cut_chain_proved(target) {
             outcome = ENTERING;
         }
         self.header.outcome = outcome;

@@ -108,7 +108,7 @@ fn outcome(words: &Words) -> u32 {
     while scratch.copy_chunk(words) == Step::Next {}
     scratch.begin_frames();
     while scratch.follow_frame(words) == Step::Next {}
-    scratch.finish()
+    scratch.finish(words)
 }
 
 #[test]

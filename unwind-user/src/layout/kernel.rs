@@ -7,6 +7,10 @@ use crate::memory::Addr;
 
 /// `last_holder` in `struct _gil_runtime_state` (3.12+); `locked` follows.
 const GIL_HOLDER: u64 = 8;
+/// 3.11: `co_nlocalsplus` + `co_stacksize` + `FRAME_SPECIALS_SIZE` words.
+const FRAME_SIZE_3_11: (u64, u64, u64) = (76, 68, 9);
+/// 3.12: `co_framesize` words.
+const FRAME_SIZE_3_12: (u64, u64, u64) = (76, 0, 0);
 /// From `gi_frame_state` to `gi_iframe` in a `PyGenObject` (3.11: 75 and 80).
 const GENERATOR_STATE: u64 = 5;
 /// An owner that no frame has: every frame is a Python function's.
@@ -61,6 +65,14 @@ impl Layout {
                 config.has_cframe = 1;
                 config.current_frame = cframe;
                 config.cframe_current = current_frame;
+                (
+                    config.frame_size,
+                    config.frame_size_more,
+                    config.frame_size_fixed,
+                ) = match frame.entry {
+                    Entry::Flag(_) => FRAME_SIZE_3_11,
+                    Entry::Owner(_) => FRAME_SIZE_3_12,
+                };
             }
             CurrentFrame::Direct(current_frame) => config.current_frame = current_frame,
             CurrentFrame::Based {
