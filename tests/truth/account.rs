@@ -67,7 +67,7 @@ pub(crate) fn is_kept(profile: &Profile) -> Result<bool, String> {
             profile.outcomes()
         ));
     }
-    let kept = profile.outcome("ok") as f64 / due(profile);
+    let kept = (profile.outcome("ok") + profile.outcome("truncated")) as f64 / due(profile);
     let told = profile.stats["kept"]
         .as_f64()
         .ok_or("--stats tells no `kept`")?;

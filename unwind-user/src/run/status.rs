@@ -6,7 +6,7 @@ use terminal_size::terminal_size_of;
 use unwind_ebpf::abi;
 
 use super::session::Session;
-use super::totals::agent_cpu;
+use super::totals::{agent_cpu, shown};
 use crate::format::text::visible;
 
 /// Functions named in the line.
@@ -50,12 +50,7 @@ impl Status {
         }
         let lost = session.counters().map_or(0, |counters| {
             let total: u64 = counters.outcomes.iter().sum();
-            total
-                - counters
-                    .outcomes
-                    .get(abi::OK as usize)
-                    .copied()
-                    .unwrap_or(0)
+            total - shown(&counters, &[abi::OK, abi::TRUNCATED, abi::PAGE_FAULT])
         });
         let profile = session.pipeline().profile();
         let total = profile.total().max(1) as f64;

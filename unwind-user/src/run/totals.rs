@@ -33,7 +33,7 @@ pub struct Totals {
     pub disagreed: u64,
     /// CPU time of the profiled processes since the interrupts began.
     pub on_cpu_ns: u64,
-    /// Complete samples over CPU time times rate.
+    /// Samples that are whole as far as they go (ok, truncated) over CPU time times rate.
     pub kept: Option<f64>,
     /// Time in the kernel half, ns.
     pub kernel_ns: u64,
@@ -158,11 +158,7 @@ impl Totals {
         let stats = pipeline.stats;
         let interrupts: u64 = counters.outcomes.iter().sum();
         let on_cpu_ns = session.on_cpu_ns();
-        let complete = counters
-            .outcomes
-            .get(abi::OK as usize)
-            .copied()
-            .unwrap_or(0);
+        let whole = shown(&counters, &[abi::OK, abi::TRUNCATED]);
         let expected = on_cpu_ns as f64 * rate as f64 / 1e9;
         let mut totals = Self {
             seconds: elapsed.as_secs_f64(),
@@ -174,7 +170,7 @@ impl Totals {
             unknown_process: stats.unknown_process,
             disagreed: stats.disagreed,
             on_cpu_ns,
-            kept: (expected >= 1.0).then(|| complete as f64 / expected),
+            kept: (expected >= 1.0).then(|| whole as f64 / expected),
             kernel_ns: counters.run_ns,
             kernel_ns_per_sample: (interrupts > 0)
                 .then(|| counters.run_ns as f64 / interrupts as f64),
@@ -217,6 +213,12 @@ impl Totals {
         }
         Ok(totals)
     }
+}
+
+/// Interrupts that ended in one of these outcomes.
+pub(super) fn shown(counters: &Counters, outcomes: &[abi::Outcome]) -> u64 {
+    let count = |outcome: &abi::Outcome| counters.outcomes.get(*outcome as usize);
+    outcomes.iter().filter_map(count).sum()
 }
 
 fn by_name(counters: &Counters) -> BTreeMap<&'static str, u64> {
