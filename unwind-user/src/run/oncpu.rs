@@ -34,9 +34,13 @@ impl OnCpu {
     }
 }
 
+/// Largest process id of any kernel (`PID_MAX_LIMIT`).
+const PID_MAX: i32 = 1 << 22;
+
 fn read(pid: u32) -> Option<u64> {
-    // 0 would be our own clock.
-    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0)?;
+    // 0 would be our own clock; so would a number so large that its clock's id overflows.
+    let pid = i32::try_from(pid).ok();
+    let pid = pid.filter(|pid| (1..=PID_MAX).contains(pid))?;
     let clock: ClockId = clock_getcpuclockid(Pid::from_raw(pid)).ok()?;
     let time = std::time::Duration::from(clock_gettime(clock).ok()?);
     u64::try_from(time.as_nanos()).ok()

@@ -2,6 +2,7 @@
 
 mod cases;
 mod interpreters;
+mod prometheus;
 mod rootfs;
 mod suites;
 mod table;
@@ -16,6 +17,9 @@ pub(crate) use self::interpreters::{Interpreter, Place, SUPPORTED, variable};
 use self::rootfs::Rootfs;
 use self::table::Totals;
 use crate::run;
+
+/// The suite that scrapes with a real Prometheus server.
+const METRICS: &str = "metrics";
 
 /// What to test.
 #[derive(clap::Args)]
@@ -86,6 +90,12 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     if !pythons.is_empty() {
         environment.push(("UNWIND_PYTHONS", pythons.clone().into()));
         environment.push(("UNWIND_BIN", run::built()?.into()));
+    }
+    if suites.iter().any(|suite| suite == METRICS) {
+        match prometheus::provide() {
+            Ok(path) => environment.push(("UNWIND_PROMETHEUS", path.into())),
+            Err(error) => println!("no Prometheus server: {error:#}"),
+        }
     }
     if options.full {
         environment.push(("UNWIND_TRUTH", "full".into()));
