@@ -19,6 +19,10 @@ use crate::python::identity::CodeIdentity;
 /// Code objects kept for one process. A big application has some 50,000.
 pub const CODES_MAX: usize = 1 << 17;
 
+/// Bytes of names and location tables kept for one process. The standard library's modules all
+/// together have some 20 MiB; a hostile process can have tables of 16 MiB each.
+pub const BYTES_MAX: usize = 64 << 20;
+
 /// A known code object: an index into the cache, valid until its next `forget` or `clear`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CodeIndex(u32);
@@ -65,6 +69,8 @@ pub struct CodeStats {
 pub struct CodeCache {
     by_addr: HashMap<Addr, CodeIndex, RandomState>,
     entries: Vec<CodeEntry>,
+    /// Heap bytes of the entries.
+    bytes: usize,
     /// Increases whenever a known code object is dropped: resolved stacks of before are void.
     epoch: u64,
     /// What became of look-ups.
@@ -93,7 +99,7 @@ impl CodeCache {
     /// Whether an insert needs [`Self::clear`] first.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.entries.len() >= CODES_MAX
+        self.entries.len() >= CODES_MAX || self.bytes >= BYTES_MAX
     }
 
     /// Known code objects, dropped ones included until the next clear.
@@ -117,6 +123,7 @@ impl CodeCache {
         function: FunctionId,
     ) -> CodeIndex {
         let index = CodeIndex(self.entries.len() as u32);
+        self.bytes += code.heap_bytes();
         self.entries.push(CodeEntry {
             addr,
             identity,
@@ -177,5 +184,6 @@ impl CodeCache {
         self.stats.cleared += 1;
         self.by_addr.clear();
         self.entries.clear();
+        self.bytes = 0;
     }
 }

@@ -66,6 +66,11 @@ impl Target {
         identity: CodeIdentity,
         tables: &mut Tables,
     ) -> Option<CodeIndex> {
+        // Full until the end of the batch: then all is dropped, and read again as it is met.
+        if self.codes.is_full() {
+            self.codes.stats.freed += 1;
+            return None;
+        }
         let is_same = |memory: &dyn Memory| {
             read_identity(memory, &self.layout, addr).is_ok_and(|now| now == identity)
         };
