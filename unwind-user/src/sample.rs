@@ -3,6 +3,7 @@
 //! They come from our own kernel half, but carry target bytes, and recordings of them come from
 //! anywhere: every length is checked.
 
+use bytes::Buf as _;
 use thiserror::Error;
 use unwind_ebpf::abi::{
     ABI_VERSION, HEAD_WORDS, HEADER_WORDS, RecordHeader, SEGMENT_HEAD, SEGMENT_RANGE, split_tag,
@@ -40,36 +41,33 @@ impl<'a> Record<'a> {
     /// When the record is cut or of another layout.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let cut = RecordError::Cut(bytes.len());
-        let word = |at: usize| u64_at(bytes, at * 8).ok_or(cut);
-        let low = |at: usize| word(at).map(|w| w as u32);
-        let high = |at: usize| word(at).map(|w| (w >> 32) as u32);
+        let (mut head, rest) = bytes.split_at_checked(HEADER_WORDS * 8).ok_or(cut)?;
+        let head = &mut head;
+        // In the order of the struct, whose size is asserted beside it.
         let header = RecordHeader {
-            abi: word(0)? as u16,
-            kind: (word(0)? >> 16) as u16,
-            body_words: high(0)?,
-            time: word(1)?,
-            pid: low(2)?,
-            tid: high(2)?,
-            outcome: low(3)?,
-            flags: high(3)?,
-            tstate: word(4)?,
-            interp: word(5)?,
-            frame: word(6)?,
-            base_frame: word(7)?,
-            gc_frame: word(8)?,
-            gil_holder: word(9)?,
-            frames: low(10)?,
-            cpu: high(10)?,
-            chunk: word(11)?,
+            abi: head.get_u16_le(),
+            kind: head.get_u16_le(),
+            body_words: head.get_u32_le(),
+            time: head.get_u64_le(),
+            pid: head.get_u32_le(),
+            tid: head.get_u32_le(),
+            outcome: head.get_u32_le(),
+            flags: head.get_u32_le(),
+            tstate: head.get_u64_le(),
+            interp: head.get_u64_le(),
+            frame: head.get_u64_le(),
+            base_frame: head.get_u64_le(),
+            gc_frame: head.get_u64_le(),
+            gil_holder: head.get_u64_le(),
+            frames: head.get_u32_le(),
+            cpu: head.get_u32_le(),
+            chunk: head.get_u64_le(),
         };
         if header.abi != ABI_VERSION {
             return Err(RecordError::Abi(header.abi));
         }
         let length = header.body_words as usize * 8;
-        let body = bytes
-            .get(HEADER_WORDS * 8..)
-            .and_then(|body| body.get(..length))
-            .ok_or(cut)?;
+        let body = rest.get(..length).ok_or(cut)?;
         Ok(Self { header, body })
     }
 }

@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, header};
