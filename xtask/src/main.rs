@@ -62,6 +62,12 @@ enum Command {
     /// UNWIND_STEPS=200000 do the same for a single `cargo test`.
     Truth(truth::Options),
 
+    /// Start and kill the profiler 200 times at random moments
+    ///
+    /// The suite `cli` with all of its kills (10 in `cargo xtask test`): the target runs on
+    /// throughout, and no BPF program, map or perf event is left behind. Some 6 minutes.
+    Soak,
+
     /// Install what is needed to rebuild the BPF object
     ///
     /// Only for those who change unwind-ebpf: the built object is committed. With rustup, a nightly
@@ -140,6 +146,7 @@ fn main() -> ExitCode {
         Command::Run { args } => run::run(args),
         Command::Test(options) => test::test(options),
         Command::Truth(options) => truth::truth(options),
+        Command::Soak => test::test(&test::Options::full(&["cli"], &[], false)),
         Command::SetupEbpf => setup::setup(),
         Command::BuildEbpf { check: false } => ebpf::build(),
         Command::BuildEbpf { check: true } => ebpf::check(),

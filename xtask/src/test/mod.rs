@@ -100,6 +100,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     if options.full {
         environment.push(("UNWIND_TRUTH", "full".into()));
         environment.push(("UNWIND_STEPS", "200000".into()));
+        environment.push(("UNWIND_KILLS", "200".into()));
     }
     for suite in &suites {
         if suite != suites::UNIT && pythons.is_empty() {
