@@ -95,7 +95,11 @@ fn churn(python: &Python, mode: Mode, reader: &[&str]) -> Result<String, String>
     let profile = profile(program.pid, &options)?;
     adds_up(&profile)?;
     let churned = Churned::judge(mode, &profile);
-    churned.none_wrong()?;
+    // 3.11 has no versions, and its fingerprint knows neither the file's name nor the lines: of
+    // code that differs in nothing else, at one address in turn, some samples are taken for the
+    // other.
+    let is_guessed = mode == Mode::Twins && python.label.starts_with("3.11");
+    churned.none_wrong(if is_guessed { 0.001 } else { 0.0 })?;
     if mode == Mode::Many && churned.named < churned.freed / 100 {
         return Err(format!("hardly a name was proved: {churned:?}"));
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde_json::Value;
 use unwind_tests::Profile;
 use unwind_user::format::Label;
+use unwind_user::profile::Marker;
 
 /// What `programs/shapes.py` says.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Verdict {
     pub(crate) good: u64,
     /// Samples by illegal stack.
     bad: BTreeMap<String, u64>,
+    /// Samples with a code object that could not be proved, such as where its page was not there.
+    unproved: u64,
     /// Legal samples by the kind of their leaf.
     pub(crate) leaves: BTreeMap<String, u64>,
     /// Samples by function on the stack, once a stack.
@@ -79,6 +82,10 @@ impl Rules {
     pub(crate) fn judge(&self, profile: &Profile) -> Verdict {
         let mut verdict = Verdict::default();
         for line in &profile.lines {
+            if line.frames.iter().any(is_freed) {
+                verdict.unproved += line.count;
+                continue;
+            }
             let names: Option<Vec<&str>> = line.frames.iter().map(function).collect();
             let names = names.filter(|names| self.is_legal(names));
             let Some(names) = names else {
@@ -122,9 +129,23 @@ fn function(frame: &Label) -> Option<&str> {
     }
 }
 
+fn is_freed(frame: &Label) -> bool {
+    matches!(frame, Label::Marker(Marker::FreedCode))
+}
+
+/// Of so many samples one may hold a code object that could not be proved, in programs that keep
+/// all of theirs.
+const UNPROVED: u64 = 1_000;
+
 impl Verdict {
-    /// An error if a stack was illegal.
+    /// An error if a stack was illegal, or if too many could not be proved.
     pub(crate) fn all_good(&self) -> Result<(), String> {
+        if self.unproved * UNPROVED > self.good + UNPROVED {
+            return Err(format!(
+                "{} of {} samples not proved",
+                self.unproved, self.good
+            ));
+        }
         if self.bad.is_empty() && self.good > 0 {
             return Ok(());
         }

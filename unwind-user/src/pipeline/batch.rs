@@ -2,6 +2,7 @@
 
 use crate::cache::code::CodeIndex;
 use crate::cache::stack::StackIndex;
+use crate::memory::Addr;
 use crate::profile::{Marker, ThreadKey};
 use crate::python::frame::RawFrame;
 
@@ -50,4 +51,6 @@ pub(super) struct Batch {
     pub(super) fresh: Vec<CodeIndex>,
     /// Of those that wait to be vouched for, the ones that cannot: see `RECURSIVE`.
     pub(super) recursive: Vec<CodeIndex>,
+    /// Addresses at which a sample met another code object than the one known there.
+    pub(super) contested: Vec<Addr>,
 }

@@ -52,7 +52,13 @@ impl Target {
                 }
                 return Known::Proved(index);
             }
-            Some(_) => self.codes.stats.replaced += 1,
+            Some((index, _)) => {
+                // Whatever was known here had ended when this sample was taken, even if the new
+                // one can no longer be read, and even if one just like the old is back by now.
+                self.codes.stats.replaced += 1;
+                self.codes.forget(index);
+                self.batch.contested.push(addr);
+            }
             None => self.codes.stats.misses += 1,
         }
         self.learn(addr, identity, tables)

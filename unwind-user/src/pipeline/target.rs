@@ -172,6 +172,9 @@ impl Target {
         }
         self.began = false;
         self.prove(pid, batch, vouch);
+        for addr in self.batch.contested.drain(..) {
+            vouch.revoke(pid, addr);
+        }
         self.count_warm(profile);
         self.young
             .extend(self.batch.fresh.drain(..).map(|index| (now, index)));
