@@ -34,6 +34,18 @@ pub enum Event {
     Cycles,
 }
 
+impl Event {
+    /// What to try where the event cannot be opened.
+    const fn hint(self) -> &'static str {
+        match self {
+            Self::CpuClock => "",
+            Self::Cycles => {
+                " (without hardware counters, as in most virtual machines, use --event cpu-clock)"
+            }
+        }
+    }
+}
+
 /// Why the kernel half does not run.
 #[derive(Debug, Error)]
 pub enum LoadError {
@@ -59,7 +71,7 @@ pub enum LoadError {
         source: ProgramError,
     },
     /// The perf event cannot be opened.
-    #[error("cannot open the perf event {event:?} on CPU {cpu} at {rate} Hz")]
+    #[error("cannot open the perf event {event:?} on CPU {cpu} at {rate} Hz{}", event.hint())]
     PerfEvent {
         /// Which event.
         event: Event,
