@@ -8,6 +8,7 @@ use super::Session;
 use super::member::{Follow, Member, Row, State};
 use crate::bpf::LoadError;
 use crate::layout::Layout;
+use crate::layout::debug_offsets::Trust;
 use crate::memory::Process;
 use crate::pipeline::Target;
 use crate::profile::ProcessKey;
@@ -104,7 +105,15 @@ impl Session {
         let (image, row) = (member.image, member.counters);
         member.state = State::Attached;
         member.was_python = true;
-        member.version = Some(attached.layout.version.to_string());
+        let version = attached.layout.version;
+        if attached.trust == Trust::Untested {
+            tracing::warn!(
+                pid,
+                %version,
+                "this Python is newer than those tested; its layout passes all checks"
+            );
+        }
+        member.version = Some(version.to_string());
         member.command = procs::command_line(pid);
         if let Row::Live(row) = row {
             let mut config = attached.layout.kernel_config(attached.runtime);
