@@ -114,10 +114,13 @@ impl Churned {
         }
     }
 
-    /// An error if more than this share of the names was wrong, or if too little was seen to tell.
-    pub(crate) fn none_wrong(&self, allowed: f64) -> Result<(), String> {
-        if self.wrong as f64 > allowed * self.samples as f64 {
-            return Err(format!("{} wrong, such as {}", self.wrong, self.example));
+    /// An error if a name was wrong, or if too little was seen to tell.
+    pub(crate) fn none_wrong(&self) -> Result<(), String> {
+        if self.wrong > 0 {
+            return Err(format!(
+                "{} of {} wrong, such as {}",
+                self.wrong, self.samples, self.example
+            ));
         }
         if self.samples < 1_000 {
             return Err(format!(
