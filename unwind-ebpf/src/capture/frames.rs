@@ -1,6 +1,6 @@
 //! Follows the frame chain.
 
-use super::{Scratch, Step, Target, byte, get, set};
+use super::{ASKED, Scratch, Step, Target, byte, get, set};
 use crate::abi::{
     BODY_WORDS, BOTTOM_BASE_FRAME, BOTTOM_NULL, ENTERING, FRAME_WORDS_MAX, HEAD_WORDS, INCOMPLETE,
     OK, Outcome, PAGE_FAULT, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, TSTATE_WORDS_MAX, WHOLE,
@@ -30,7 +30,7 @@ impl Scratch {
         self.frames = 0;
         self.chunk_index = 0;
         self.cframe_matched = 0;
-        self.last_code = 0;
+        self.asked = [0; ASKED];
         self.off_chunk = 0;
         self.identities = 0;
         self.next = self.tstate_word(self.config.current_frame);
@@ -118,8 +118,7 @@ impl Scratch {
         };
         if owner < self.config.entry_owner {
             let code = code & !self.config.code_tag;
-            if code != 0 && code != self.last_code {
-                self.last_code = code;
+            if code != 0 {
                 self.identify(target, code, whole);
             }
         }

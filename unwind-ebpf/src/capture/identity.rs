@@ -1,10 +1,15 @@
 //! Captures what identifies a code object for which user space does not vouch.
 
-use super::{Scratch, Target, set};
+use super::{ASKED, Scratch, Target, set};
 use crate::abi::{
-    BODY_WORDS, IDENTITY_WORDS_MAX, NAME_WORDS, SEGMENT_RANGE, segment_tag, vouched_mark,
-    vouched_slot,
+    BODY_WORDS, FRAMES_MAX, HEAD_WORDS, IDENTITY_WORDS_MAX, NAME_WORDS, SEGMENT_RANGE, segment_tag,
+    vouched_mark, vouched_slot,
 };
+
+/// Words of a frame head's segment.
+const HEAD_SEGMENT_WORDS: u64 = 2 + HEAD_WORDS as u64;
+/// Words of a record of heads that identities may take.
+const IDENTITIES_WORDS: u64 = BODY_WORDS as u64 - FRAMES_MAX as u64 * HEAD_SEGMENT_WORDS - 128;
 
 impl Scratch {
     /// Captures what names this code object for sure, unless user space vouches for the address.
@@ -15,8 +20,20 @@ impl Scratch {
         if target.vouched(vouched_slot(code, salt)) == vouched_mark(code, salt) {
             return;
         }
+        let Some(asked) = self.asked.get_mut((code >> 5) as usize & (ASKED - 1)) else {
+            return;
+        };
+        if *asked == code {
+            return;
+        }
+        *asked = code;
         let words = self.config.identity_words;
         if self.pos > BODY_WORDS as u64 - 64 {
+            return;
+        }
+        // Identities must leave room for the frames: a deep recursion meets the same few codes over
+        // and over, and the first of each is enough.
+        if !whole && self.pos.wrapping_sub(self.frames * HEAD_SEGMENT_WORDS) > IDENTITIES_WORDS {
             return;
         }
         self.range(

@@ -77,8 +77,9 @@ pub struct Scratch {
     pub cframe_expected: u64,
     /// Levels matched.
     pub cframe_matched: u64,
-    /// Code object of the frame before, whose identity need not be asked again.
-    pub last_code: u64,
+    /// Code objects whose identity this record has, by a hash of their address; a few may be asked
+    /// again.
+    pub asked: [u64; ASKED],
     /// Frames read one by one.
     pub off_chunk: u64,
     /// Identities read.
@@ -123,7 +124,7 @@ impl Default for Scratch {
             cframe_older: 0,
             cframe_expected: 0,
             cframe_matched: 0,
-            last_code: 0,
+            asked: [0; ASKED],
             off_chunk: 0,
             identities: 0,
             chunks: <[ChunkCopy; CHUNKS_MAX]>::default(),
@@ -137,6 +138,9 @@ impl Default for Scratch {
         }
     }
 }
+
+/// Code objects remembered as asked for; a power of two.
+const ASKED: usize = 32;
 
 /// What a step asks its driver to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! From the thread pointer to the thread state, and what hangs on it.
 
-use super::{Scratch, Target};
+use super::{ASKED, Scratch, Target};
 use crate::abi::{
     BOTTOM_BASE_FRAME, COLLECTING, ENTERING, FOREIGN_STATE, FRAME_WORDS_MAX, HOLDS_GIL, NO_STATE,
     OK, Outcome, PAGE_FAULT, PATHS_MAX, ProcConfig, TSTATE_WORDS_MAX,
@@ -29,7 +29,7 @@ impl Scratch {
         self.cframe_older = 0;
         self.cframe_expected = 0;
         self.cframe_matched = 0;
-        self.last_code = 0;
+        self.asked = [0; ASKED];
         self.off_chunk = 0;
         self.identities = 0;
 
