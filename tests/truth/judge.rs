@@ -22,7 +22,8 @@ pub(crate) struct Verdict {
     pub(crate) good: u64,
     /// Samples by illegal stack.
     bad: BTreeMap<String, u64>,
-    /// Samples with a code object that could not be proved, such as where its page was not there.
+    /// Samples that say that they lack something: a page that was not there, a code object that
+    /// could not be proved.
     unproved: u64,
     /// Legal samples by the kind of their leaf.
     pub(crate) leaves: BTreeMap<String, u64>,
@@ -130,7 +131,7 @@ fn function(frame: &Label) -> Option<&str> {
 }
 
 fn is_freed(frame: &Label) -> bool {
-    matches!(frame, Label::Marker(Marker::FreedCode))
+    matches!(frame, Label::Marker(Marker::FreedCode | Marker::PageFault))
 }
 
 /// Of so many samples one may hold a code object that could not be proved, in programs that keep

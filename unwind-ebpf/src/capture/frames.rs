@@ -174,9 +174,13 @@ impl Scratch {
     /// be half written, so its level must have been matched; or, where no entry frame was met, its
     /// frame must be the last one on the data stack: what an older cframe left would not be.
     #[inline(always)]
-    pub(super) fn is_cut_chain_proved<T: Target>(&self, target: &T) -> bool {
+    pub(super) fn is_cut_chain_proved<T: Target>(&self, target: &T, outcome: Outcome) -> bool {
         if self.cframe_matched != 0 || self.at_root_cframe() {
             return true;
+        }
+        // A frame that is not there is where a pointer leads that is not written yet.
+        if outcome != TRUNCATED {
+            return false;
         }
         let leaf = self.header.frame;
         let code = target.word(leaf.wrapping_add(self.config.frame_code));

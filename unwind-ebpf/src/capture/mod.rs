@@ -160,7 +160,10 @@ impl Scratch {
         if self.next != 0 {
             outcome = TRUNCATED;
         }
-        if outcome != OK && self.config.has_cframe != 0 && !self.is_cut_chain_proved(target) {
+        if outcome != OK
+            && self.config.has_cframe != 0
+            && !self.is_cut_chain_proved(target, outcome)
+        {
             outcome = ENTERING;
         }
         self.header.outcome = outcome;
