@@ -9,9 +9,9 @@ use super::witness;
 use crate::{Length, brief, duration, for_each, length, tolerance};
 
 /// Profiles one shape with nothing lost, and judges it.
-/// Threads that wait for the GIL wake every 5 ms on another CPU, for some 20 us. The kernel wakes
-/// them along with its next timer, which is the sampling one: most of these wake-ups lie between two
-/// interrupts. They are 1 to 2 % of the CPU time, and no outcome of ours.
+/// Threads that wait for the GIL wake every 5 ms on another CPU, for some 20 us. It seems
+/// that the kernel wakes them along with its next timer, which is the sampling one: most of these
+/// wake-ups lie between two interrupts. They are 1 to 2 % of the CPU time, and no outcome of ours.
 const CONTENDED_KEPT: f64 = 0.96;
 
 fn judged(
