@@ -13,10 +13,8 @@ use std::process::{Child, Stdio};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use unwind_ebpf::abi::{
-    ABI_VERSION, CHUNKS_MAX, FRAMES_MAX, OK, OUTCOME_NAMES, RecordHeader, SAMPLE, WHOLE,
-};
-use unwind_ebpf::capture::{Scratch, Step, Target};
+use unwind_ebpf::abi::{ABI_VERSION, OK, OUTCOME_NAMES, RecordHeader, SAMPLE, WHOLE};
+use unwind_ebpf::capture::{STEPS_MAX, Scratch, Step, Target};
 use unwind_tests::{Case, Python, pythons};
 use unwind_user::memory::{Addr, Memory, Process};
 use unwind_user::python::attach;
@@ -63,15 +61,9 @@ impl Target for Stopped<'_> {
 /// The kernel half's program, as `unwind-ebpf/src/main.rs` drives it.
 fn capture(scratch: &mut Scratch, target: &impl Target, thread_pointer: u64) -> Result<u32, u32> {
     scratch.begin(target, thread_pointer)?;
-    for _ in 0..CHUNKS_MAX {
-        if scratch.copy_chunk(target) == Step::Done {
-            break;
-        }
-    }
-    scratch.begin_frames();
     let follow = |scratch: &mut Scratch| {
-        for _ in 0..FRAMES_MAX {
-            if scratch.follow_frame(target) == Step::Done {
+        for _ in 0..STEPS_MAX {
+            if scratch.step(target) == Step::Done {
                 break;
             }
         }

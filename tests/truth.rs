@@ -22,26 +22,15 @@ use truth::program::Program;
 
 /// Runs one case for each interpreter; `Ok` says what was measured.
 pub(crate) fn for_each(name: &str, case: impl Fn(&Python) -> Result<String, String>) {
-    for_each_but(name, |_| None, case);
-}
-
-/// The same, where a case that fails on some interpreters is a known limit: shown as skipped, with
-/// the limit and what was measured.
-fn for_each_but(
-    name: &str,
-    limit: impl Fn(&Python) -> Option<&'static str>,
-    case: impl Fn(&Python) -> Result<String, String>,
-) {
     let mut failed = Vec::new();
     for python in pythons() {
         let report = Case::new("truth", &python.label, name);
-        match (case(&python), limit(&python)) {
-            (Ok(measured), _) => {
+        match case(&python) {
+            Ok(measured) => {
                 println!("{} {name}: {measured}", python.label);
                 report.ok();
             }
-            (Err(why), Some(limit)) => report.skipped(&format!("{limit}: {why}")),
-            (Err(why), None) => {
+            Err(why) => {
                 report.failed(&why);
                 failed.push(format!("{}: {why}", python.label));
             }
@@ -133,11 +122,5 @@ fn two_sources_in_turn_at_one_address() {
 
 #[test]
 fn two_alike_but_for_file_and_lines() {
-    let limit = |python: &Python| {
-        python.label.starts_with("3.11").then_some(
-            "known limit of 3.11, whose fingerprint holds neither the file's name nor the lines",
-        )
-    };
-    let twins = |python: &Python| churn(python, Mode::Twins, LATE);
-    for_each_but("churn-twins", limit, twins);
+    for_each("churn-twins", |python| churn(python, Mode::Twins, LATE));
 }

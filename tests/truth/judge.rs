@@ -205,7 +205,7 @@ mod tests {
             "<module> (m);main (m);one_0 (m);two_1 (m) 1",
             "main (m);one_0 (m) 1",
             "<module> (m);one_0 (m) 1",
-            "<module> (m);main (m);<freed code> 1",
+            "<module> (m);main (m);<freed code> 2",
             "[truncated];main (m);one_0 (m) 1",
             "<module> (m);main (m);one_1 (m);two_1 (m);two_1 (m);two_1 (m) 1",
         ] {

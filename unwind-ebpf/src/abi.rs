@@ -10,11 +10,11 @@ pub const ABI_VERSION: u16 = 1;
 ///
 /// Twice the 1,024 that we promise, since every call from C back into Python costs an entry frame.
 pub const FRAMES_MAX: u32 = 2048;
-/// Data-stack chunks copied for one sample; frames of older chunks are read one by one.
-pub const CHUNKS_MAX: usize = 8;
-/// Most bytes copied of one chunk, the newest ones. CPython's usual chunk is 16 KiB.
-pub const CHUNK_COPY_BYTES: usize = 32 << 10;
-/// Used chunk bytes up to which a record carries the chunks whole; beyond it, frame heads, which
+/// Most bytes copied of a data-stack chunk at once. CPython's usual chunk is 16 KiB.
+pub const WINDOW_BYTES: usize = 32 << 10;
+/// Copies of chunks for one sample, the newest chunk's aside; frames beyond are read one by one.
+pub const SLIDES_MAX: u64 = 64;
+/// Used bytes up to which a record carries the only chunk whole; beyond it, frame heads, which
 /// are 40 bytes a frame: from some thirty frames on that is less to write, and to read again.
 pub const WHOLE_BYTES: usize = 4 << 10;
 /// Longest frame header (bytes before `localsplus`) of any supported build, in words.
@@ -23,9 +23,11 @@ pub const FRAME_WORDS_MAX: usize = 12;
 pub const TSTATE_WORDS_MAX: usize = 48;
 /// Longest identity of a code object, in words.
 pub const IDENTITY_WORDS_MAX: usize = 12;
-/// Words of `str` object after its `ob_type` that identify a name where versions do not exist.
-pub const NAME_WORDS: usize = 8;
-/// Words of record body while chunks may be carried whole.
+/// Objects whose start belongs to the identity of a code object where versions do not exist.
+pub const IDENTITY_OBJECTS: usize = 3;
+/// Words of such an object, after its `ob_type`, that are taken.
+pub const OBJECT_WORDS: usize = 8;
+/// Most words of record body.
 pub const BODY_WORDS: usize = 16 << 10;
 /// Slots of the table of vouched code addresses; a power of two.
 pub const VOUCHED_SLOTS: u32 = 1 << 14;
@@ -54,7 +56,7 @@ pub const FOREIGN_STATE: Outcome = 6;
 pub const RING_FULL: Outcome = 7;
 /// User space has not finished attaching to this process.
 pub const ATTACHING: Outcome = 8;
-/// The perf event fired in the kernel half's own bookkeeping gap (no scratch for this CPU).
+/// There is no scratch for this CPU: it came online after the start.
 pub const NO_SCRATCH: Outcome = 9;
 /// Number of outcomes.
 pub const OUTCOMES: usize = 10;
@@ -253,8 +255,8 @@ pub struct ProcConfig {
     pub identity: u64,
     /// Words of it.
     pub identity_words: u64,
-    /// `co_qualname` where the name itself belongs to the identity (3.11); else 0.
-    pub identity_name: u64,
+    /// Pointers in a code object to objects whose start belongs to the identity (3.11); else 0.
+    pub identity_objects: [u64; IDENTITY_OBJECTS],
 
     /// `PyInterpreterState.gc.collecting`; 0 skips it.
     pub collecting: u64,
@@ -265,7 +267,7 @@ pub struct ProcConfig {
     /// Offset of `last_holder` in the GIL, or its address where there is one GIL (3.11).
     pub gil_holder: u64,
 }
-const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 30 * 8);
+const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 32 * 8);
 
 /// What the kernel half counts for one process on one CPU.
 #[repr(C)]

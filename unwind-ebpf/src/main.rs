@@ -4,6 +4,8 @@
 //! a hash map's bucket lock taken with interrupts off can stall a whole host.
 #![no_std]
 #![no_main]
+// The macros of entry points make public functions without documentation.
+#![allow(missing_docs, unreachable_pub)]
 
 use core::ffi::c_void;
 
@@ -18,11 +20,11 @@ use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
 use aya_ebpf::programs::{PerfEventContext, RawTracePointContext};
 use aya_log_ebpf::debug;
 use unwind_ebpf::abi::{
-    ABI_VERSION, ATTACHING, CHUNKS_MAX, Counters, EXEC, EXIT, FORK, FRAMES_MAX, HEADER_WORDS,
-    NO_SCRATCH, OK, Outcome, PAGE_FAULT, PROCESSES_MAX, ProcConfig, RING_FULL, RecordHeader,
-    SAMPLE, TRUNCATED, VOUCHED_SLOTS, WHOLE,
+    ABI_VERSION, ATTACHING, Counters, EXEC, EXIT, FORK, HEADER_WORDS, NO_SCRATCH, OK, Outcome,
+    PAGE_FAULT, PROCESSES_MAX, ProcConfig, RING_FULL, RecordHeader, SAMPLE, TRUNCATED,
+    VOUCHED_SLOTS, WHOLE,
 };
-use unwind_ebpf::capture::{Scratch, Step, Target};
+use unwind_ebpf::capture::{STEPS_MAX, Scratch, Step, Target};
 
 /// Profiled processes by thread group id.
 #[map]
@@ -112,40 +114,19 @@ fn scratch() -> Option<&'static mut Scratch> {
     Some(unsafe { &mut *entry })
 }
 
-unsafe extern "C" fn chunk_step(_index: u32, context: *const &mut Scratch) -> i64 {
-    // SAFETY: what `repeat` passed on, which nothing else uses meanwhile.
-    let scratch = unsafe { &mut *context.cast_mut() };
-    i64::from(scratch.copy_chunk(&Interrupted) == Step::Done)
-}
-
-/// Several frames a call: what `bpf_loop` takes to call us is a large part of a frame's cost.
 unsafe extern "C" fn frame_step(_index: u32, context: *const &mut Scratch) -> i64 {
-    // SAFETY: as above.
+    // SAFETY: what `follow` passed on, which nothing else uses meanwhile.
     let scratch = unsafe { &mut *context.cast_mut() };
-    let mut i = 0;
-    while i < FRAMES_A_STEP {
-        if scratch.follow_frame(&Interrupted) == Step::Done {
-            return 1;
-        }
-        i += 1;
-    }
-    0
+    i64::from(scratch.step(&Interrupted) == Step::Done)
 }
 
-/// Frames followed in one call of [`frame_step`].
-const FRAMES_A_STEP: u32 = 4;
-
-/// Calls `step` up to `times` times, until it returns 1.
+/// Follows the chain to its end, or to the most that one sample takes.
 #[inline(always)]
-fn repeat(
-    times: u32,
-    step: unsafe extern "C" fn(u32, *const &mut Scratch) -> i64,
-    scratch: &mut Scratch,
-) {
+fn follow(scratch: &mut Scratch) {
     // The kernel wants a context that lies on the stack.
     let context = (&raw const scratch).cast_mut().cast::<c_void>();
-    // SAFETY: step has the signature that bpf_loop calls; the context outlives the call.
-    unsafe { bpf_loop(times, step as *mut c_void, context, 0) };
+    // SAFETY: frame_step has the signature that bpf_loop calls; the context outlives the call.
+    unsafe { bpf_loop(STEPS_MAX, frame_step as *mut c_void, context, 0) };
 }
 
 /// The perf interrupt.
@@ -188,11 +169,9 @@ fn sample(context: &PerfEventContext, config: &ProcConfig, pid_tgid: u64, start:
     if let Err(outcome) = scratch.begin(&Interrupted, thread_pointer) {
         return outcome;
     }
-    repeat(CHUNKS_MAX as u32, chunk_step, scratch);
-    scratch.begin_frames();
-    repeat(FRAMES_MAX / FRAMES_A_STEP, frame_step, scratch);
+    follow(scratch);
     if scratch.retry_as_heads(&Interrupted) {
-        repeat(FRAMES_MAX / FRAMES_A_STEP, frame_step, scratch);
+        follow(scratch);
     }
     scratch.header.abi = ABI_VERSION;
     scratch.header.kind = SAMPLE;

@@ -1,6 +1,7 @@
 //! Follows the frame chain.
 
-use super::{ASKED, Scratch, Step, Target, byte, get, set};
+use super::window::{SINGLE, WHOLE_WORDS_MAX};
+use super::{EPOCH, Scratch, Step, Target, byte, get, set};
 use crate::abi::{
     BODY_WORDS, BOTTOM_BASE_FRAME, BOTTOM_NULL, ENTERING, FRAME_WORDS_MAX, HEAD_WORDS, INCOMPLETE,
     OK, Outcome, PAGE_FAULT, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, TSTATE_WORDS_MAX, WHOLE,
@@ -28,9 +29,8 @@ impl Scratch {
         self.outcome = OK as u64;
         self.pos = 0;
         self.frames = 0;
-        self.chunk_index = 0;
         self.cframe_matched = 0;
-        self.asked = [0; ASKED];
+        self.epoch = self.epoch.wrapping_add(EPOCH);
         self.off_chunk = 0;
         self.identities = 0;
         self.next = self.tstate_word(self.config.current_frame);
@@ -42,9 +42,9 @@ impl Scratch {
         true
     }
 
-    /// Follows one frame. At most [`FRAMES_MAX`](crate::abi::FRAMES_MAX) calls.
+    /// Follows one frame, or asks for the window to be moved first.
     #[inline(always)]
-    pub fn follow_frame<T: Target>(&mut self, target: &T) -> Step {
+    pub(super) fn follow_frame<T: Target>(&mut self, target: &T) -> Step {
         let addr = self.next;
         let whole = self.header.flags & WHOLE != 0;
         if addr == self.header.base_frame {
@@ -58,19 +58,18 @@ impl Scratch {
         if addr == 0 || addr & 7 != 0 {
             return self.end(INCOMPLETE);
         }
-        // The frame's words: in a chunk's copy, else read now, to where they will be carried.
+        // The frame's words: in the window, else read now, to where they will be carried.
         let words = self.config.frame_words;
-        let mut at = self.locate(addr, words * 8);
+        let mut at = self.locate(addr);
         if at == 0 {
-            if whole && self.pos > BODY_WORDS as u64 / 2 {
+            if whole && self.pos > WHOLE_WORDS_MAX as u64 {
                 return self.end(u32::MAX);
             }
-            // Heads need the bytes in passing only: after the copied chunks.
-            let base = if whole {
-                self.pos
-            } else {
-                BODY_WORDS as u64 - 2
-            };
+            if !whole && self.should_slide(addr) {
+                self.slide = addr;
+                return Step::Next;
+            }
+            let base = if whole { self.pos } else { SINGLE as u64 - 2 };
             at = base + 2;
             if !target.copy::<FRAME_WORDS_MAX, _>(addr, &mut self.body, at, words) {
                 return self.end(PAGE_FAULT);

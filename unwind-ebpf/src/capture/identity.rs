@@ -1,9 +1,10 @@
 //! Captures what identifies a code object for which user space does not vouch.
 
+use super::window::WHOLE_WORDS_MAX;
 use super::{ASKED, Scratch, Target, set};
 use crate::abi::{
-    BODY_WORDS, FRAMES_MAX, HEAD_WORDS, IDENTITY_WORDS_MAX, NAME_WORDS, SEGMENT_RANGE, segment_tag,
-    vouched_mark, vouched_slot,
+    BODY_WORDS, FRAMES_MAX, HEAD_WORDS, IDENTITY_OBJECTS, IDENTITY_WORDS_MAX, OBJECT_WORDS,
+    SEGMENT_RANGE, segment_tag, vouched_mark, vouched_slot,
 };
 
 /// Words of a frame head's segment.
@@ -23,12 +24,13 @@ impl Scratch {
         let Some(asked) = self.asked.get_mut((code >> 5) as usize & (ASKED - 1)) else {
             return;
         };
-        if *asked == code {
+        let mark = code ^ self.epoch;
+        if *asked == mark {
             return;
         }
-        *asked = code;
+        *asked = mark;
         let words = self.config.identity_words;
-        if self.pos > BODY_WORDS as u64 - 64 {
+        if whole && self.pos > WHOLE_WORDS_MAX as u64 || self.pos > BODY_WORDS as u64 - 64 {
             return;
         }
         // Identities must leave room for the frames: a deep recursion meets the same few codes over
@@ -42,12 +44,16 @@ impl Scratch {
             words,
             whole,
         );
-        if self.config.identity_name != 0 {
-            let name = target
-                .word(code.wrapping_add(self.config.identity_name))
-                .unwrap_or(0);
+        let mut i = 0;
+        while i < IDENTITY_OBJECTS {
+            let offset = self.config.identity_objects[i];
+            if offset == 0 {
+                break;
+            }
+            let object = target.word(code.wrapping_add(offset)).unwrap_or(0);
             // Past ob_refcnt and ob_type, which change or tell nothing.
-            self.range(target, name.wrapping_add(16), NAME_WORDS as u64, whole);
+            self.range(target, object.wrapping_add(16), OBJECT_WORDS as u64, whole);
+            i += 1;
         }
         self.identities += 1;
     }

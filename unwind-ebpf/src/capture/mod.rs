@@ -5,15 +5,16 @@
 //! The work is cut into steps without inner state ([`Scratch`] holds it all): the BPF program
 //! drives them with `bpf_loop`, which checks a step once, and the host with a plain loop.
 
-mod chunks;
 mod frames;
 mod identity;
 mod thread;
+mod window;
 
 use crate::abi::{
-    BODY_WORDS, CHUNK_COPY_BYTES, CHUNKS_MAX, ENTERING, FRAME_WORDS_MAX, IDENTITIES, OK, Outcome,
-    ProcConfig, RecordHeader, TRUNCATED, TSTATE_WORDS_MAX, WHOLE,
+    BODY_WORDS, ENTERING, FRAME_WORDS_MAX, FRAMES_MAX, IDENTITIES, OK, Outcome, ProcConfig,
+    RecordHeader, SLIDES_MAX, TRUNCATED, TSTATE_WORDS_MAX, WHOLE,
 };
+use window::{SINGLE, WHOLE_WORDS_MAX};
 
 /// The interrupted thread, as the capture sees it.
 pub trait Target {
@@ -34,18 +35,6 @@ pub trait Target {
     fn vouched(&self, slot: u32) -> u64;
 }
 
-/// A copied chunk: which target addresses, and where in the body.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ChunkCopy {
-    /// First byte.
-    pub start: u64,
-    /// Past the last byte.
-    pub end: u64,
-    /// Word of the body that holds the byte at `start`.
-    pub pos: u64,
-}
-
 /// Everything that a capture keeps between steps. Zero is a valid value.
 #[repr(C)]
 pub struct Scratch {
@@ -59,14 +48,24 @@ pub struct Scratch {
     pub outcome: u64,
     /// Words of `body` in use.
     pub pos: u64,
-    /// Next chunk to copy; 0 when there is none.
-    pub chunk_next: u64,
-    /// Its end, where the thread state knows it; 0: the chunk's own `top`.
+    /// First target address of the window, whose bytes are in `body` from [`window::START`] on.
+    pub window: u64,
+    /// Bytes from it to the last place where a frame's words are in the window.
+    pub window_room: u64,
+    /// Chunk in which the window lies; frames only move to older chunks.
+    pub chunk: u64,
+    /// Past its last used byte.
     pub chunk_end: u64,
-    /// Chunks copied.
-    pub chunk_count: u64,
-    /// Chunk of the last frame; frames only move to older chunks.
-    pub chunk_index: u64,
+    /// The next older chunk; 0 at the oldest.
+    pub older: u64,
+    /// Past its last used byte; 0 while its head was not read.
+    pub older_end: u64,
+    /// The chunk before that one.
+    pub oldest: u64,
+    /// Frame for which the window is to move; 0 when it stays.
+    pub slide: u64,
+    /// Times it moved.
+    pub slides: u64,
     /// The cframe of the level being matched (3.11, 3.12).
     pub cframe: u64,
     /// Its `previous`; 0 at the root.
@@ -77,24 +76,24 @@ pub struct Scratch {
     pub cframe_expected: u64,
     /// Levels matched.
     pub cframe_matched: u64,
-    /// Code objects whose identity this record has, by a hash of their address; a few may be asked
-    /// again.
+    /// Code objects whose identity this record has, by a hash of their address and marked with
+    /// `epoch`; a few may be asked again.
     pub asked: [u64; ASKED],
+    /// Another one for each try, above the bits of an address: `asked` need not be emptied.
+    pub epoch: u64,
     /// Frames read one by one.
     pub off_chunk: u64,
     /// Identities read.
     pub identities: u64,
-    /// The chunks this sample copied.
-    pub chunks: [ChunkCopy; CHUNKS_MAX],
     /// The start of the thread state.
     pub tstate: [u64; TSTATE_WORDS_MAX],
     /// One frame's header, or a chunk's, in passing.
     pub frame: [u64; FRAME_WORDS_MAX],
     /// Head of the record; the body follows it in memory.
     pub header: RecordHeader,
-    /// The record's segments. Chunk copies come first; where they are carried as frame heads
-    /// instead, the heads are in `heads`.
-    pub body: [u64; BODY_WORDS + COPY_WORDS],
+    /// The window, behind the two words that make it the first segment of a record that carries
+    /// its chunk whole; behind that the other segments, or the frame that is looked at.
+    pub body: [u64; SINGLE + FRAME_WORDS_MAX],
     /// Head of the record that carries frame heads.
     pub heads_header: RecordHeader,
     /// Its segments.
@@ -102,10 +101,7 @@ pub struct Scratch {
     /// Never touched: the verifier of 6.1 knows a position in `heads` to within a few words only.
     pub slack: [u64; 64],
 }
-const _: () = assert!(CHUNKS_MAX.is_power_of_two());
-
-/// Most words that one copy into the body takes.
-const COPY_WORDS: usize = CHUNK_COPY_BYTES / 8;
+const _: () = assert!(WHOLE_WORDS_MAX < BODY_WORDS);
 
 impl Default for Scratch {
     fn default() -> Self {
@@ -115,19 +111,24 @@ impl Default for Scratch {
             frames: 0,
             outcome: 0,
             pos: 0,
-            chunk_next: 0,
+            window: 0,
+            window_room: 0,
+            chunk: 0,
             chunk_end: 0,
-            chunk_count: 0,
-            chunk_index: 0,
+            older: 0,
+            older_end: 0,
+            oldest: 0,
+            slide: 0,
+            slides: 0,
             cframe: 0,
             cframe_previous: 0,
             cframe_older: 0,
             cframe_expected: 0,
             cframe_matched: 0,
             asked: [0; ASKED],
+            epoch: 0,
             off_chunk: 0,
             identities: 0,
-            chunks: <[ChunkCopy; CHUNKS_MAX]>::default(),
             tstate: [0; _],
             frame: [0; _],
             header: RecordHeader::default(),
@@ -141,6 +142,13 @@ impl Default for Scratch {
 
 /// Code objects remembered as asked for; a power of two.
 const ASKED: usize = 32;
+/// What is added to [`Scratch::epoch`]: more than any address of user space.
+const EPOCH: u64 = 1 << 47;
+
+/// Frames followed in one [`Scratch::step`]: to be called by the kernel costs more than a frame.
+const FRAMES_A_STEP: u32 = 8;
+/// Steps that one sample can take.
+pub const STEPS_MAX: u32 = FRAMES_MAX / FRAMES_A_STEP + 2 * SLIDES_MAX as u32;
 
 /// What a step asks its driver to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,8 +160,30 @@ pub enum Step {
 }
 
 impl Scratch {
-    /// Fills the head of the record and returns its outcome. The loop's driver gave up at
-    /// [`FRAMES_MAX`](crate::abi::FRAMES_MAX) if a frame is left.
+    /// Follows some frames. At most [`STEPS_MAX`] calls.
+    #[inline(always)]
+    pub fn step<T: Target>(&mut self, target: &T) -> Step {
+        if self.frames >= u64::from(FRAMES_MAX) {
+            return Step::Done;
+        }
+        if self.slide != 0 {
+            self.slide(target);
+        }
+        let mut i = 0;
+        while i < FRAMES_A_STEP {
+            if self.follow_frame(target) == Step::Done {
+                return Step::Done;
+            }
+            if self.slide != 0 {
+                break;
+            }
+            i += 1;
+        }
+        Step::Next
+    }
+
+    /// Fills the head of the record and returns its outcome. Its driver gave up at
+    /// [`FRAMES_MAX`] if a frame is left.
     #[inline(always)]
     pub fn finish<T: Target>(&mut self, target: &T) -> Outcome {
         let mut outcome = self.outcome as u32;

@@ -105,9 +105,7 @@ fn outcome(words: &Words) -> u32 {
     let mut scratch: Box<Scratch> = Box::default();
     scratch.config = config();
     scratch.begin(words, FS).expect("the thread state is found");
-    while scratch.copy_chunk(words) == Step::Next {}
-    scratch.begin_frames();
-    while scratch.follow_frame(words) == Step::Next {}
+    while scratch.step(words) == Step::Next {}
     scratch.finish(words)
 }
 

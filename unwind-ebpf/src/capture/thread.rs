@@ -1,6 +1,6 @@
 //! From the thread pointer to the thread state, and what hangs on it.
 
-use super::{ASKED, Scratch, Target};
+use super::{EPOCH, Scratch, Target};
 use crate::abi::{
     BOTTOM_BASE_FRAME, COLLECTING, ENTERING, FOREIGN_STATE, FRAME_WORDS_MAX, HOLDS_GIL, NO_STATE,
     OK, Outcome, PAGE_FAULT, PATHS_MAX, ProcConfig, TSTATE_WORDS_MAX,
@@ -20,16 +20,14 @@ impl Scratch {
         self.frames = 0;
         self.outcome = OK as u64;
         self.pos = 0;
-        self.chunk_next = 0;
-        self.chunk_end = 0;
-        self.chunk_count = 0;
-        self.chunk_index = 0;
+        self.slide = 0;
+        self.slides = 0;
         self.cframe = 0;
         self.cframe_previous = 0;
         self.cframe_older = 0;
         self.cframe_expected = 0;
         self.cframe_matched = 0;
-        self.asked = [0; ASKED];
+        self.epoch = self.epoch.wrapping_add(EPOCH);
         self.off_chunk = 0;
         self.identities = 0;
 
@@ -71,17 +69,18 @@ impl Scratch {
         }
         self.header.frame = self.next;
 
-        self.chunk_next = self.tstate_word(self.config.datastack_chunk);
-        self.header.chunk = self.chunk_next;
+        self.chunk = self.tstate_word(self.config.datastack_chunk);
+        self.header.chunk = self.chunk;
         let top = self.tstate_word(self.config.datastack_chunk + 8);
         let limit = self.tstate_word(self.config.datastack_chunk + 16);
         // While chunks are being switched, `top` can lie outside the chunk: then it is not used.
-        if self.chunk_next != 0 && top > self.chunk_next && top <= limit {
+        if self.chunk != 0 && top > self.chunk && top <= limit {
             self.chunk_end = top;
         } else {
-            self.chunk_end = self.chunk_next;
+            self.chunk_end = self.chunk;
         }
         self.interpreter_state(target);
+        self.begin_window(target);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use unwind_ebpf::abi::{BOTTOM_BASE_FRAME, BOTTOM_ENTRY_NULL, BOTTOM_NULL, ProcConfig};
 
-use super::{CurrentFrame, Entry, Identity, Instr, Layout};
+use super::{CurrentFrame, Entry, IdentityObject, Instr, Layout};
 use crate::memory::Addr;
 
 /// `last_holder` in `struct _gil_runtime_state` (3.12+); `locked` follows.
@@ -38,8 +38,8 @@ impl Layout {
             ..ProcConfig::default()
         };
         (config.identity, config.identity_words) = self.code.identity_words();
-        if self.code.identity == Identity::Fields {
-            config.identity_name = self.code.qualname;
+        if let Some(objects) = self.code.identity_objects() {
+            config.identity_objects = objects.map(IdentityObject::pointer);
         }
         let (Instr::Previous(instr) | Instr::Current(instr)) = frame.instr;
         config.frame_instr = instr;

@@ -23,6 +23,7 @@ pub use validate::{CODE_BYTES_MAX, HEAD_BYTES_MAX, STATE_BYTES_MAX};
 pub use version::Version;
 
 use serde::{Deserialize, Serialize};
+use unwind_ebpf::abi::IDENTITY_OBJECTS;
 
 /// Everything we know of one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,6 +190,39 @@ impl CodeLayout {
             }
         }
     }
+
+    /// The objects whose start belongs to the identity; none where versions exist. The pointers to
+    /// them lie within [`Self::identity_words`].
+    #[must_use]
+    pub const fn identity_objects(&self) -> Option<[IdentityObject; IDENTITY_OBJECTS]> {
+        match self.identity {
+            Identity::Version(_) => None,
+            Identity::Fields => Some([
+                IdentityObject::Str(self.qualname),
+                IdentityObject::Str(self.filename),
+                IdentityObject::Bytes(self.linetable),
+            ]),
+        }
+    }
+}
+
+/// An object whose start belongs to the identity of a code object, by the offset of the pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentityObject {
+    /// A `str`.
+    Str(u64),
+    /// A `bytes`.
+    Bytes(u64),
+}
+
+impl IdentityObject {
+    /// Offset in the code object of the pointer to it.
+    #[must_use]
+    pub const fn pointer(self) -> u64 {
+        match self {
+            Self::Str(offset) | Self::Bytes(offset) => offset,
+        }
+    }
 }
 
 /// What tells a code object from a later one at the same address.
@@ -196,7 +230,8 @@ impl CodeLayout {
 pub enum Identity {
     /// `co_version`, a `u32` that no two code objects of an interpreter share (3.12+); 0: none left.
     Version(u64),
-    /// No version (3.11): the fields from `co_firstlineno` to `co_linetable`, and the name's bytes.
+    /// No version (3.11): the fields from `co_firstlineno` to `co_linetable`, and the start of the
+    /// qualified name, of the file's name and of the line table.
     Fields,
 }
 

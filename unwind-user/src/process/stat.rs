@@ -1,6 +1,9 @@
 //! `/proc/PID/stat`: state, parent, start time.
 
 use std::io;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
 
 /// What we use of `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct Stat {
     pub start_time: u64,
 }
 
+/// Milliseconds of a clock tick: `USER_HZ` is 100 on every machine that we run on.
+const TICK_MS: u64 = 10;
 /// `PF_EXITING`: its memory may be gone already.
 const EXITING: u32 = 0x4;
 /// `PF_KTHREAD`.
@@ -56,6 +61,15 @@ impl Stat {
         })
     }
 
+    /// How long ago the process started; zero where the clock cannot be read.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+        now.saturating_sub(Duration::from_millis(
+            self.start_time.saturating_mul(TICK_MS),
+        ))
+    }
+
     /// Whether it is a thread of the kernel, which has no memory of its own.
     #[must_use]
     pub const fn is_kernel_thread(&self) -> bool {
@@ -83,6 +97,21 @@ mod tests {
             (b'S', 12, 987_654)
         );
         assert!(!stat.is_kernel_thread() && !stat.has_ended());
+    }
+
+    #[test]
+    fn we_are_younger_than_the_machine() {
+        let ours = Stat::of(std::process::id().cast_signed()).expect("our own");
+        let first = Stat {
+            start_time: 0,
+            ..ours.clone()
+        };
+        assert!(ours.age() < first.age() && first.age() > Duration::from_secs(1));
+        let future = Stat {
+            start_time: u64::MAX,
+            ..ours
+        };
+        assert_eq!(future.age(), Duration::ZERO);
     }
 
     #[test]

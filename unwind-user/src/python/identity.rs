@@ -1,27 +1,29 @@
 //! What tells a code object from a later one at the same address.
 
-use unwind_ebpf::abi::{IDENTITY_WORDS_MAX, NAME_WORDS};
+use std::hash::{DefaultHasher, Hasher as _};
+
+use unwind_ebpf::abi::{IDENTITY_OBJECTS, IDENTITY_WORDS_MAX, OBJECT_WORDS};
 
 use super::string::{Shape, field};
-use crate::layout::{Identity, Layout, UnicodeLayout};
+use crate::layout::{Identity, IdentityObject, Layout};
 use crate::memory::{Addr, Fault, Memory, Piece};
 
-/// Bytes of a name that belong to an identity.
-const NAME_BYTES: usize = NAME_WORDS * 8;
-/// Where they begin in the `str`: after `ob_refcnt` and `ob_type`.
-pub(crate) const NAME_START: u64 = 16;
+/// Bytes of an object that belong to an identity.
+pub(crate) const OBJECT_BYTES: usize = OBJECT_WORDS * 8;
+/// Where they begin in the object: after `ob_refcnt` and `ob_type`.
+pub(crate) const OBJECT_START: u64 = 16;
 
 /// Code objects read at once.
 const BATCH: usize = 64;
 
 /// The identity of a code object; equal for the same object, different for another.
 ///
-/// From 3.12 on it is `co_version`. On 3.11, the fields from `co_firstlineno` to `co_linetable`
-/// and the first characters of the qualified name.
+/// From 3.12 on it is `co_version`. On 3.11, the fields from `co_firstlineno` to `co_linetable`,
+/// and a hash of the start of each object that [`crate::layout::CodeLayout::identity_objects`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CodeIdentity {
     words: [u64; IDENTITY_WORDS_MAX],
-    name: [u64; NAME_WORDS],
+    objects: [u64; IDENTITY_OBJECTS],
 }
 
 impl CodeIdentity {
@@ -49,11 +51,11 @@ pub fn read_identity(
     let bytes = buffer.get_mut(..words as usize * 8).unwrap_or_default();
     let at = addr.add(start);
     memory.read(at, bytes)?;
-    let (mut identity, qualname) = CodeIdentity::parse(layout, bytes);
-    if let Some(at) = qualname {
-        let mut name = [0; NAME_BYTES];
-        memory.read(at, &mut name)?;
-        identity.add_name(&layout.unicode, &mut name);
+    let mut identity = CodeIdentity::parse(layout, bytes);
+    for (nth, object) in layout.code.identity_objects().iter().flatten().enumerate() {
+        let mut start = [0; OBJECT_BYTES];
+        memory.read(object.start(layout, bytes), &mut start)?;
+        identity.add(nth, layout, *object, &mut start);
     }
     Ok(identity)
 }
@@ -74,22 +76,22 @@ pub fn read_identities(
         let present = read_each(memory, &mut buffers, len, at);
         let parse = |i: usize| present[i].then(|| CodeIdentity::parse(layout, &buffers[i][..len]));
         let mut identities: [_; BATCH] = std::array::from_fn(parse);
-        let named = |i: usize| identities[i].and_then(|(_, qualname)| qualname);
-        if (0..BATCH).any(|i| named(i).is_some()) {
-            let mut names = [[0; NAME_BYTES]; BATCH];
-            let present = read_each(memory, &mut names, NAME_BYTES, named);
-            for ((known, name), present) in identities.iter_mut().zip(&mut names).zip(present) {
+        for (nth, object) in layout.code.identity_objects().iter().flatten().enumerate() {
+            let start = |i: usize| {
+                let identity = identities.get(i)?;
+                identity.map(|_| object.start(layout, &buffers[i][..len]))
+            };
+            let mut starts = [[0; OBJECT_BYTES]; BATCH];
+            let present = read_each(memory, &mut starts, OBJECT_BYTES, start);
+            for ((known, start), present) in identities.iter_mut().zip(&mut starts).zip(present) {
                 match known {
-                    Some((identity, Some(_))) if present => {
-                        identity.add_name(&layout.unicode, name);
-                    }
-                    Some((_, Some(_))) => *known = None,
-                    _ => {}
+                    Some(identity) if present => identity.add(nth, layout, *object, start),
+                    _ => *known = None,
                 }
             }
         }
         for (i, known) in identities.iter().take(addrs.len()).enumerate() {
-            pass(nth * BATCH + i, known.map(|(identity, _)| identity));
+            pass(nth * BATCH + i, *known);
         }
     }
 }
@@ -120,54 +122,80 @@ fn read_each<const N: usize>(
 }
 
 impl CodeIdentity {
-    /// Takes the bytes of a code object that identify it; with the address of the qualified name
-    /// where that belongs to the identity.
-    fn parse(layout: &Layout, bytes: &[u8]) -> (Self, Option<Addr>) {
+    /// Takes the bytes of a code object that identify it; its objects are to be added.
+    fn parse(layout: &Layout, bytes: &[u8]) -> Self {
         let (start, _) = layout.code.identity_words();
         let mut identity = Self {
             words: [0; IDENTITY_WORDS_MAX],
-            name: [0; NAME_WORDS],
+            objects: [0; IDENTITY_OBJECTS],
         };
         match layout.code.identity {
             Identity::Version(offset) => {
                 let version = field(bytes, offset - start).map_or(0, u32::from_le_bytes);
                 identity.words[0] = version.into();
-                (identity, None)
             }
-            Identity::Fields => {
-                copy_words(&mut identity.words, bytes);
-                let at = field(bytes, layout.code.qualname - start).map_or(0, u64::from_le_bytes);
-                (identity, Some(Addr(at).add(NAME_START)))
-            }
+            Identity::Fields => copy_words(&mut identity.words, bytes),
         }
+        identity
     }
 
-    fn add_name(&mut self, layout: &UnicodeLayout, name: &mut [u8; NAME_BYTES]) {
-        keep_lasting(layout, name);
-        copy_words(&mut self.name, name);
+    fn add(
+        &mut self,
+        nth: usize,
+        layout: &Layout,
+        object: IdentityObject,
+        start: &mut [u8; OBJECT_BYTES],
+    ) {
+        object.keep_lasting(layout, start);
+        let mut hasher = DefaultHasher::new();
+        hasher.write(start);
+        if let Some(hash) = self.objects.get_mut(nth) {
+            *hash = hasher.finish();
+        }
     }
 }
 
-/// Blanks what changes during a name's life (its hash, its cached encodings) and what follows
-/// its last character: that is another object's. `false`, and nothing is blank, if this is no
-/// name.
-pub(crate) fn keep_lasting(layout: &UnicodeLayout, name: &mut [u8; NAME_BYTES]) -> bool {
-    let Ok(shape) = Shape::parse(layout, name, NAME_START) else {
-        return false;
-    };
-    let data = (shape.data - NAME_START) as usize; // at most HEAD_BYTES_MAX
-    let characters = shape.length.saturating_mul(shape.width as u64);
-    let end = usize::try_from(characters)
-        .unwrap_or(usize::MAX)
-        .saturating_add(data);
-    let length = (layout.length - NAME_START) as usize;
-    for (at, byte) in name.iter_mut().enumerate() {
-        let kept = (length..length + 8).contains(&at) || (data..end).contains(&at);
-        if !kept {
-            *byte = 0;
-        }
+impl IdentityObject {
+    /// Where its bytes begin that belong to the identity of the code object whose
+    /// [`crate::layout::CodeLayout::identity_words`] these are.
+    pub(crate) fn start(self, layout: &Layout, identity: &[u8]) -> Addr {
+        let (start, _) = layout.code.identity_words();
+        let at = field(identity, self.pointer().saturating_sub(start));
+        Addr(at.map_or(0, u64::from_le_bytes)).add(OBJECT_START)
     }
-    true
+
+    /// Blanks what changes during its life (its hash, its cached encodings) and what follows its
+    /// last byte: that is another object's. `false`, and nothing is blank, if this is no such
+    /// object (any more).
+    pub(crate) fn keep_lasting(self, layout: &Layout, start: &mut [u8; OBJECT_BYTES]) -> bool {
+        let (length_at, data, bytes) = match self {
+            Self::Str(_) => {
+                let Ok(shape) = Shape::parse(&layout.unicode, start, OBJECT_START) else {
+                    return false;
+                };
+                let bytes = shape.length.saturating_mul(shape.width as u64);
+                (layout.unicode.length, shape.data, bytes)
+            }
+            Self::Bytes(_) => {
+                let at = layout.bytes.size.saturating_sub(OBJECT_START);
+                let size = field(start, at).map_or(0, u64::from_le_bytes);
+                (layout.bytes.size, layout.bytes.data, size)
+            }
+        };
+        let within =
+            |at: u64| usize::try_from(at.saturating_sub(OBJECT_START)).unwrap_or(usize::MAX);
+        let (length, data) = (within(length_at), within(data));
+        let end = usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .saturating_add(data);
+        for (at, byte) in start.iter_mut().enumerate() {
+            let kept = at.wrapping_sub(length) < 8 || (data..end).contains(&at);
+            if !kept {
+                *byte = 0;
+            }
+        }
+        true
+    }
 }
 
 fn copy_words(words: &mut [u64], bytes: &[u8]) {
@@ -182,8 +210,8 @@ mod tests {
     use crate::layout::Version;
     use crate::memory::Ranges;
 
-    /// Code objects of which some cannot be read, whole or in their name, all at once and one by
-    /// one.
+    /// Code objects of which some cannot be read, whole or in one of their objects, all at once
+    /// and one by one.
     #[test]
     fn many_are_read_as_one_by_one() {
         for version in [Version(0x030b_04f0), Version(0x030c_01f0)] {
@@ -191,22 +219,23 @@ mod tests {
             let (start, words) = layout.code.identity_words();
             let len = words as usize * 8;
             let at = |i: u64| Addr(0x10000 + i * 0x1000);
+            let object = |i: u64, nth: u64| at(i).add(0x800 + nth * 0x100);
             let code = |i: u64| {
                 let mut bytes = vec![i as u8; len];
-                if let Some(to) = bytes.get_mut((layout.code.qualname - start) as usize..)
-                    && let Some(to) = to.get_mut(..8)
-                {
-                    to.copy_from_slice(&at(i).add(0x800).0.to_le_bytes());
+                let objects = layout.code.identity_objects().into_iter().flatten();
+                for (nth, pointer) in (0..).zip(objects) {
+                    let to = (pointer.pointer() - start) as usize;
+                    bytes[to..to + 8].copy_from_slice(&object(i, nth).0.to_le_bytes());
                 }
                 bytes
             };
             let codes: Vec<_> = (0..150).map(code).collect();
-            let name = [7; NAME_BYTES];
+            let object_start = [7; OBJECT_BYTES];
             let mut memory = Ranges::new();
             for (i, code) in (0..).zip(&codes).filter(|(i, _)| i % 7 != 3) {
                 memory.push(at(i).add(start), code);
-                if i % 5 != 1 {
-                    memory.push(at(i).add(0x800 + NAME_START), &name);
+                for nth in (0..3).filter(|nth| i % 5 != nth + 1) {
+                    memory.push(object(i, nth).add(OBJECT_START), &object_start);
                 }
             }
             let addrs: Vec<_> = (0..150).map(at).collect();
@@ -218,6 +247,55 @@ mod tests {
             let one = |addr: &Addr| read_identity(&memory, &layout, *addr).ok();
             assert_eq!(many, addrs.iter().map(one).collect::<Vec<_>>());
             assert!(many.iter().any(Option::is_some) && many.iter().any(Option::is_none));
+        }
+    }
+
+    /// 3.11: code objects at one address, alike in all fields, differ by what their objects hold;
+    /// what comes behind an object, or changes in it, makes no difference.
+    #[test]
+    fn the_start_of_each_object_tells_code_apart() {
+        let layout = crate::layout::table(Version(0x030b_04f0)).expect("a known version");
+        let (start, words) = layout.code.identity_words();
+        let objects = layout
+            .code
+            .identity_objects()
+            .expect("3.11 has no versions");
+        let addr = |nth: usize| Addr(0x2000 + 0x100 * nth as u64);
+        let identity = |changed: Option<(usize, u64)>| {
+            let mut code = vec![0; words as usize * 8];
+            let mut starts = [[0_u8; 80]; IDENTITY_OBJECTS];
+            for (nth, object) in objects.into_iter().enumerate() {
+                let to = (object.pointer() - start) as usize;
+                code[to..to + 8].copy_from_slice(&addr(nth).0.to_le_bytes());
+                let bytes = &mut starts[nth];
+                bytes[16] = 2; // length, or size
+                if let IdentityObject::Str(_) = object {
+                    let kind = 1 << layout.unicode.kind_mask.trailing_zeros();
+                    let state = kind | layout.unicode.compact_mask | layout.unicode.ascii_mask;
+                    bytes[layout.unicode.state as usize..][..4]
+                        .copy_from_slice(&state.to_le_bytes());
+                }
+                if let Some((_, at)) = changed.filter(|(other, _)| *other == nth) {
+                    bytes[at as usize] ^= 1;
+                }
+            }
+            let mut memory = Ranges::new();
+            for (nth, bytes) in starts.iter().enumerate() {
+                memory.push(addr(nth), bytes);
+            }
+            memory.push(Addr(0x1000).add(start), &code);
+            read_identity(&memory, &layout, Addr(0x1000)).expect("all is there")
+        };
+        let same = identity(None);
+        for (nth, object) in objects.into_iter().enumerate() {
+            let data = match object {
+                IdentityObject::Str(_) => layout.unicode.ascii_data,
+                IdentityObject::Bytes(_) => layout.bytes.data,
+            };
+            for (at, differs) in [(16, true), (24, false), (data + 1, true), (data + 2, false)] {
+                let other = identity(Some((nth, at)));
+                assert_eq!(other != same, differs, "byte {at} of {object:?}");
+            }
         }
     }
 }

@@ -4,18 +4,18 @@
 //! every frame. They are addresses, not values; but a recording is meant to be shared.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{Read, Write};
 
-use unwind_ebpf::abi::{HEADER_WORDS, NAME_WORDS, WHOLE};
+use unwind_ebpf::abi::{HEADER_WORDS, WHOLE};
 
 use super::event::Event;
 use super::reader::{Damage, Recording, RecordingError};
 use super::writer::{ProcessLog, Recorder};
-use crate::layout::{Entry, FrameLayout, Identity, Instr, Layout};
+use crate::layout::{Entry, FrameLayout, IdentityObject, Instr, Layout};
 use crate::memory::{Addr, Fault, Memory, ReadLog};
 use crate::python::frame::{FrameHead, Frames, Parsed, RawFrame, walk};
-use crate::python::identity::{NAME_START, keep_lasting};
+use crate::python::identity::{OBJECT_BYTES, OBJECT_START};
 use crate::sample::{Captured, Record, Snapshot};
 
 /// How much of captured memory a recording keeps.
@@ -27,10 +27,8 @@ pub enum Keep {
     All,
 }
 
-/// Names that may wait for their bytes to be read; more than are read at once.
-const NAMES_MAX: usize = 1024;
-/// Bytes of a name that belong to a fingerprint.
-const NAME_BYTES: usize = NAME_WORDS * 8;
+/// Objects that may wait for their bytes to be read; more than are read at once.
+const OBJECTS_MAX: usize = 4096;
 
 /// Blanks samples. Reused from sample to sample.
 #[derive(Debug, Default)]
@@ -39,7 +37,8 @@ pub(super) struct Scrubber {
     raw: Vec<RawFrame>,
     /// What is kept: address and length.
     kept: Vec<(Addr, usize)>,
-    names: Vec<Addr>,
+    /// Starts of objects that belong to an identity.
+    objects: Vec<(Addr, IdentityObject)>,
     out: Vec<u8>,
 }
 
@@ -75,10 +74,10 @@ impl Scrubber {
             &captured,
             &self.raw,
             &mut self.kept,
-            &mut self.names,
+            &mut self.objects,
         );
         self.kept.sort_unstable();
-        self.names.sort_unstable();
+        self.objects.sort_unstable_by_key(|(addr, _)| *addr);
 
         let length = HEADER_WORDS * 8 + record.header.body_words as usize * 8;
         let whole = bytes.get(..length)?;
@@ -102,14 +101,14 @@ impl Scrubber {
                     to.copy_from_slice(from);
                 }
             }
-            for &addr in from_on(&self.names, |addr| addr < start) {
-                let Some(range) = within(addr, NAME_BYTES).filter(|r| r.start < before.len())
+            for &(addr, object) in from_on(&self.objects, |(addr, _)| addr < start) {
+                let Some(range) = within(addr, OBJECT_BYTES).filter(|r| r.start < before.len())
                 else {
                     break;
                 };
-                let name = before.get(range.clone()).and_then(<[u8]>::first_chunk);
-                if let (Some(name), Some(to)) = (name, after.get_mut(range)) {
-                    to.copy_from_slice(&lasting(layout, *name));
+                let start = before.get(range.clone()).and_then(<[u8]>::first_chunk);
+                if let (Some(start), Some(to)) = (start, after.get_mut(range)) {
+                    to.copy_from_slice(&lasting(layout, object, *start));
                 }
             }
         }
@@ -146,39 +145,45 @@ fn keep_identities(
     captured: &Captured<'_>,
     raw: &[RawFrame],
     kept: &mut Vec<(Addr, usize)>,
-    names: &mut Vec<Addr>,
+    objects: &mut Vec<(Addr, IdentityObject)>,
 ) {
-    names.clear();
+    objects.clear();
     let (start, words) = layout.code.identity_words();
     for frame in raw {
         let identity = frame.code.add(start);
         kept.push((identity, words as usize * 8));
-        if layout.code.identity == Identity::Fields
-            && let Ok(name) = captured.addr(frame.code.add(layout.code.qualname))
-        {
-            names.push(name.add(NAME_START));
+        for object in layout.code.identity_objects().into_iter().flatten() {
+            if let Ok(at) = captured.addr(frame.code.add(object.pointer())) {
+                objects.push((at.add(OBJECT_START), object));
+            }
         }
     }
 }
 
-/// What of a name's bytes belongs to it for its life, as [`keep_lasting`] compares them, and the
-/// state that tells what does.
+/// What of the start of an object belongs to it for its life, and, of a `str`, the state that
+/// tells what does.
 ///
-/// Bytes that are no `str` (any more) become their sum: they are only ever compared.
-fn lasting(layout: &Layout, name: [u8; NAME_BYTES]) -> [u8; NAME_BYTES] {
-    let mut kept = name;
-    if keep_lasting(&layout.unicode, &mut kept) {
-        let state = layout.unicode.state.saturating_sub(NAME_START) as usize;
-        let state = state..state + 4;
-        if let (Some(from), Some(to)) = (name.get(state.clone()), kept.get_mut(state)) {
-            to.copy_from_slice(from);
+/// Bytes that are no such object (any more) become their sum: they are only ever compared.
+fn lasting(
+    layout: &Layout,
+    object: IdentityObject,
+    start: [u8; OBJECT_BYTES],
+) -> [u8; OBJECT_BYTES] {
+    let mut kept = start;
+    if object.keep_lasting(layout, &mut kept) {
+        if let IdentityObject::Str(_) = object {
+            let state = layout.unicode.state.saturating_sub(OBJECT_START) as usize;
+            let state = state..state + 4;
+            if let (Some(from), Some(to)) = (start.get(state.clone()), kept.get_mut(state)) {
+                to.copy_from_slice(from);
+            }
         }
         return kept;
     }
     let (sum, rest) = kept.split_at_mut(4);
     if rest.iter().any(|byte| *byte != 0) {
         // The first word of a `str` here is its length; its state stays 0, which no name's is.
-        sum.copy_from_slice(&crc32fast::hash(&name).to_le_bytes());
+        sum.copy_from_slice(&crc32fast::hash(&start).to_le_bytes());
         rest.fill(0);
     }
     kept
@@ -200,45 +205,45 @@ impl<F: Frames> Frames for Met<F> {
 /// Blanks late reads of one process.
 ///
 /// They are what a frame is shown by, and nothing is left to blank, but for fingerprints (3.11):
-/// these take a name's first bytes at a fixed length, which may reach into another object.
+/// these take an object's first bytes at a fixed length, which may reach into another object.
 #[derive(Debug)]
 pub(super) struct ReadScrubber {
     layout: Layout,
-    /// Names whose bytes are to be read next.
-    names: HashSet<Addr>,
-    out: [u8; NAME_BYTES],
+    /// Objects whose bytes are to be read next.
+    objects: HashMap<Addr, IdentityObject>,
+    out: [u8; OBJECT_BYTES],
 }
 
 impl ReadScrubber {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
             layout: layout.clone(),
-            names: HashSet::new(),
-            out: [0; NAME_BYTES],
+            objects: HashMap::new(),
+            out: [0; OBJECT_BYTES],
         }
     }
 
     /// The bytes to keep of those read at `addr`.
     pub(super) fn read<'a>(&'a mut self, addr: Addr, bytes: &'a [u8]) -> &'a [u8] {
-        if self.layout.code.identity != Identity::Fields {
+        let Some(objects) = self.layout.code.identity_objects() else {
             return bytes;
-        }
-        if let Ok(name) = bytes.try_into()
-            && self.names.remove(&addr)
+        };
+        if let Ok(start) = bytes.try_into()
+            && let Some(object) = self.objects.get(&addr)
         {
-            self.out = lasting(&self.layout, name);
+            self.out = lasting(&self.layout, *object, start);
             return &self.out;
         }
-        let (start, words) = self.layout.code.identity_words();
+        let (_, words) = self.layout.code.identity_words();
         if bytes.len() == words as usize * 8 {
-            let at = self.layout.code.qualname.saturating_sub(start) as usize;
-            let name = bytes.get(at..).and_then(<[u8]>::first_chunk);
-            // Those that could not be read pile up. No other read has their address and length.
-            if self.names.len() == NAMES_MAX {
-                self.names.clear();
+            // No other read has their address and length.
+            if self.objects.len() >= OBJECTS_MAX {
+                self.objects.clear();
             }
-            self.names
-                .extend(name.map(|name| Addr(u64::from_le_bytes(*name)).add(NAME_START)));
+            for object in objects {
+                self.objects
+                    .insert(object.start(&self.layout, bytes), object);
+            }
         }
         bytes
     }

@@ -83,6 +83,7 @@ enum Ended {
 /// # Errors
 /// Whatever keeps the session from starting, or its output from being written.
 pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    totals::begin_agent_cpu();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

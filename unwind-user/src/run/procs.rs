@@ -1,6 +1,8 @@
 //! What `/proc` says of the processes of a session. Records carry process ids as `u32`, system
 //! calls take `i32`; both count in the initial PID namespace.
 
+use std::time::{Duration, Instant};
+
 use crate::process::{Identity, Stat, thread_name, threads};
 
 /// The number as system calls take it; one that cannot exist names no process.
@@ -18,6 +20,13 @@ pub(super) fn has_live_thread(pid: u32) -> bool {
         return false;
     };
     !stat.has_ended() || threads(os(pid)).is_ok_and(|tids| tids.len() > 1)
+}
+
+/// When the process began; now, if it is gone.
+pub(super) fn began(pid: u32) -> Instant {
+    let age = Stat::of(os(pid)).map_or(Duration::ZERO, |stat| stat.age());
+    let now = Instant::now();
+    now.checked_sub(age).unwrap_or(now)
 }
 
 /// The command line, or the program's name where it has none; empty when the process is gone.

@@ -1,9 +1,10 @@
 //! All counts of a session in one value: for the summary, `--stats` and the metrics.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use unwind_ebpf::abi::{self, Counters, OUTCOME_NAMES};
 
@@ -229,34 +230,43 @@ fn by_name(counters: &Counters) -> BTreeMap<&'static str, u64> {
         .collect()
 }
 
-/// CPU time of this process so far.
+/// What this process had used of the CPU before [`run`](super::run()) was called: as another
+/// program, since that outlives exec.
+static USED_BEFORE: OnceLock<Duration> = OnceLock::new();
+
+/// From here on [`agent_cpu`] counts.
+pub(super) fn begin_agent_cpu() {
+    USED_BEFORE.get_or_init(process_cpu);
+}
+
+/// CPU time of this process since the session was asked for.
 #[must_use]
 pub fn agent_cpu() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-        return Duration::ZERO;
-    };
-    let time = |t: nix::sys::time::TimeVal| {
-        let micros = u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000;
-        Duration::from_micros(micros + u64::try_from(t.tv_usec()).unwrap_or(0))
-    };
-    time(usage.user_time()) + time(usage.system_time())
+    process_cpu().saturating_sub(USED_BEFORE.get().copied().unwrap_or_default())
+}
+
+fn process_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// Resident memory of this process now, in bytes.
 #[must_use]
 pub fn agent_memory_bytes() -> u64 {
+    memory_of_status("VmRSS:")
+}
+
+/// Peak resident memory of this process since its exec, in bytes.
+#[must_use]
+pub fn agent_peak_bytes() -> u64 {
+    memory_of_status("VmHWM:")
+}
+
+fn memory_of_status(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kilobytes =
         line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) << 10
-}
-
-/// Peak resident memory of this process, in bytes.
-#[must_use]
-pub fn agent_peak_bytes() -> u64 {
-    let usage = getrusage(UsageWho::RUSAGE_SELF);
-    usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) << 10)
 }
 
 #[cfg(test)]

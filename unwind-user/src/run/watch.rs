@@ -1,6 +1,7 @@
 //! The event loop: what happens while a session samples.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,9 +19,14 @@ use crate::metrics;
 use crate::python::AttachError;
 use crate::sys::readiness_of;
 
-/// Between two drains when nothing is urgent. What a process did after the last one before its end
-/// keeps no names: nobody can tell any more that its code objects were those known.
-const DRAIN_EVERY: Duration = Duration::from_millis(20);
+/// Part of a program's life after which the ring is drained when nothing is urgent. What it did
+/// after the last drain before its end keeps no names: nobody can tell any more that its code
+/// objects were those known. So that is half of this part, where the bounds below allow it.
+const DRAINS_A_LIFE: u32 = 100;
+/// The shortest and the longest such time. A drain costs some 0.1 ms of CPU, by far most of it for
+/// waking up.
+const DRAIN_WITHIN: RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_millis(100);
 /// Between two updates of clocks and status.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// After this time without an interpreter, a person wants to know why.
@@ -48,11 +54,9 @@ impl Watch<'_> {
             .options
             .duration
             .map(|duration| Instant::from(self.started) + duration);
-        let mut drain = interval(self.options.delay_reader.unwrap_or(DRAIN_EVERY));
+        let mut next_drain = Instant::now();
         let mut slow = interval(STATUS_EVERY);
-        for timer in [&mut drain, &mut slow] {
-            timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        }
+        slow.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let is_eager = self.options.delay_reader.is_none();
         if let Some(address) = self.metrics.address {
             self.status
@@ -77,9 +81,13 @@ impl Watch<'_> {
                     let mut ready = ready?;
                     self.session.drain();
                     ready.clear_ready();
+                    next_drain = Instant::now() + self.drain_within();
                 }
                 () = at(look) => self.session.attach_pending(),
-                _ = drain.tick() => self.session.drain(),
+                () = sleep_until(next_drain) => {
+                    self.session.drain();
+                    next_drain = Instant::now() + self.drain_within();
+                }
                 _ = slow.tick() => self.every_second(),
                 ready = log_lines.readable() => {
                     let mut ready = ready?;
@@ -100,6 +108,13 @@ impl Watch<'_> {
                 return Ok(Ended::TargetExited);
             }
         }
+    }
+
+    /// How long records may wait in the ring.
+    fn drain_within(&self) -> Duration {
+        let part = self.session.youngest() / DRAINS_A_LIFE;
+        let wait = part.clamp(*DRAIN_WITHIN.start(), *DRAIN_WITHIN.end());
+        self.options.delay_reader.unwrap_or(wait)
     }
 
     /// Writes what there is and goes on; a disk that is full now may have room at the end.

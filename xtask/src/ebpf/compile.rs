@@ -22,6 +22,8 @@ pub(super) const FLAGS: &[&str] = &[
     // BTF is made from the debug information of the compiler.
     "-Cdebuginfo=2",
     "-Clink-arg=--btf",
+    // Else a few words copied or set to 0 become a call of a loop over bytes.
+    "-Clink-arg=--disable-expand-memcpy-in-order",
 ];
 
 /// The release profile of the object. Part of the sources' hash.

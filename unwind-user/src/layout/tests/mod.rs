@@ -156,8 +156,12 @@ fn the_kernel_half_is_told_the_same() {
         (68, 255, BOTTOM_NULL)
     );
     assert_eq!(
-        (config.identity, config.identity_words, config.identity_name),
-        (72, 9, 128)
+        (
+            config.identity,
+            config.identity_words,
+            config.identity_objects
+        ),
+        (72, 9, [128, 112, 136])
     );
     assert_eq!(
         (config.gil_pointer, config.gil_holder),
@@ -170,8 +174,12 @@ fn the_kernel_half_is_told_the_same() {
         (32, 0, 3)
     );
     assert_eq!(
-        (config.identity, config.identity_words, config.identity_name),
-        (88, 1, 0)
+        (
+            config.identity,
+            config.identity_words,
+            config.identity_objects
+        ),
+        (88, 1, [0; 3])
     );
     assert_eq!((config.gil_pointer, config.gil_holder), (384, 8));
     assert_eq!((config.has_gil_flag, config.bottom), (0, BOTTOM_ENTRY_NULL));

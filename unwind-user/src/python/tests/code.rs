@@ -49,13 +49,15 @@ impl Objects {
             &(TABLE.len() as u64).to_le_bytes(),
         );
         table.extend(TABLE);
-        let mut qualname = text(qualname);
-        qualname.extend([0xee; 128]); // the next object
+        let followed = |mut object: Vec<u8>| {
+            object.extend([0xee; 128]); // the next object
+            object
+        };
         Self(vec![
             (CODE, code),
-            (QUALNAME, qualname),
-            (FILENAME, text("/srv/app.py")),
-            (LINETABLE, table),
+            (QUALNAME, followed(text(qualname))),
+            (FILENAME, followed(text("/srv/app.py"))),
+            (LINETABLE, followed(table)),
         ])
     }
 

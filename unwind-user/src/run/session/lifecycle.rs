@@ -1,6 +1,6 @@
 //! Processes that come, change their program, and go.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unwind_ebpf::abi::{self, EXEC, EXIT, FORK, PROCESSES_MAX, ProcConfig};
 
@@ -179,6 +179,14 @@ impl Session {
         looks.map(|look| look.next).min()
     }
 
+    /// How long the youngest program that is sampled has run; zero if there is none.
+    #[must_use]
+    pub fn youngest(&self) -> Duration {
+        let sampled = self.members.values().filter(|m| m.state.is_attached());
+        let ages = sampled.map(|member| member.since.elapsed());
+        ages.min().unwrap_or_default()
+    }
+
     /// Looks for the interpreters that are due.
     pub fn attach_pending(&mut self) {
         let now = Instant::now();
@@ -205,6 +213,7 @@ impl Session {
             return;
         };
         member.image += 1;
+        member.since = Instant::now();
         member.version = None;
         member.is_noted = false;
         member.command = procs::command_line(pid);

@@ -144,6 +144,8 @@ pub struct Member {
     pub state: State,
     /// Programs it was before (exec).
     pub image: u32,
+    /// Since when it is this one.
+    pub since: Instant,
     /// Row of the kernel half's counters; after its end, what they were.
     pub counters: Row,
     /// CPU time it used as a Python process, or since its last exec.
@@ -177,6 +179,7 @@ impl Member {
         Self {
             state,
             image: 0,
+            since: procs::began(pid),
             counters: Row::Live(row),
             on_cpu: OnCpu::begin(pid),
             is_child: false,
