@@ -16,8 +16,8 @@ use crate::target::{Target, cpu_ns, leave_the_target_its_cpu};
 use crate::user;
 
 const RATE: u64 = 1000;
-/// Until a sampler knows the target's code.
-const WARM_UP: Duration = Duration::from_secs(2);
+/// Until the profiler knows the target's code, and drains its ring as seldom as it ever does.
+const WARM_UP: Duration = Duration::from_secs(10);
 /// Depth, generators and coroutines, threads. With six of those, eight frames lie off the chunk:
 /// one entry frame and the base frame are the interpreter's.
 const SHAPES: [(u32, u32, u32); 6] = [

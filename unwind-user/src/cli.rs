@@ -80,17 +80,13 @@ pub struct RunArgs {
     #[arg(short, long, value_name = "FORMAT")]
     pub format: Option<FormatArg>,
 
-    /// Keep threads apart.
-    #[arg(short, long)]
-    pub threads: bool,
+    /// How stacks are shown.
+    #[command(flatten)]
+    pub shape: ShapeArgs,
 
     /// Profile child processes too, from their first sample on.
     #[arg(short, long)]
     pub subprocesses: bool,
-
-    /// Merge by function: no line numbers.
-    #[arg(short = 'F', long)]
-    pub function: bool,
 
     /// Serve Prometheus metrics at http://ADDR/metrics meanwhile, such as 127.0.0.1:7098.
     #[arg(long, value_name = "ADDR")]
@@ -137,6 +133,14 @@ pub struct ReportArgs {
     #[arg(short, long, value_name = "FORMAT")]
     pub format: Option<FormatArg>,
 
+    /// How stacks are shown.
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+/// How stacks are shown.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ShapeArgs {
     /// Keep threads apart.
     #[arg(short, long)]
     pub threads: bool,
@@ -144,6 +148,10 @@ pub struct ReportArgs {
     /// Merge by function: no line numbers.
     #[arg(short = 'F', long)]
     pub function: bool,
+
+    /// Show a frame that equals its caller once: with -F a recursion of any depth is one frame.
+    #[arg(long)]
+    pub fold_recursion: bool,
 }
 
 /// Output formats.

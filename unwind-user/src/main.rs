@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
-use unwind_user::cli::{Cli, Command, EventArg, FormatArg, ReportArgs, RunArgs};
-use unwind_user::format::{self, Format, Lines, Roots};
+use unwind_user::cli::{Cli, Command, EventArg, FormatArg, ReportArgs, RunArgs, ShapeArgs};
+use unwind_user::format::{self, Format, Lines, Recursion, Roots};
 use unwind_user::record::{self, Keep, Report};
 use unwind_user::run::session::member::Follow;
 use unwind_user::run::{self, FAILED, Options, command};
@@ -73,7 +73,7 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
             None => Some(Keep::Named),
         },
         also: args.also.clone(),
-        shape: shape(args.threads, args.function),
+        shape: shape(args.shape),
         follow: if args.subprocesses {
             Follow::Children
         } else {
@@ -110,7 +110,7 @@ fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         recording: args.recording.clone(),
         output: args.output.clone(),
         format: format_of(args.format, Some(&args.output), Format::Folded),
-        shape: shape(args.threads, args.function),
+        shape: shape(args.shape),
     })?;
     if let Some(damage) = damage {
         // Nothing is left to do if standard error is closed.
@@ -122,17 +122,22 @@ fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-const fn shape(threads: bool, function: bool) -> format::Options {
+const fn shape(args: ShapeArgs) -> format::Options {
     format::Options {
-        roots: if threads {
+        roots: if args.threads {
             Roots::Threads
         } else {
             Roots::Merged
         },
-        lines: if function {
+        lines: if args.function {
             Lines::Function
         } else {
             Lines::Line
+        },
+        recursion: if args.fold_recursion {
+            Recursion::Folded
+        } else {
+            Recursion::Unfolded
         },
     }
 }

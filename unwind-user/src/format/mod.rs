@@ -80,6 +80,16 @@ pub enum Lines {
     Function,
 }
 
+/// What becomes of a frame that equals its caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Recursion {
+    /// It is a frame like any other.
+    #[default]
+    Unfolded,
+    /// It is shown once, with the callees of all of them.
+    Folded,
+}
+
 /// How to show a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -87,6 +97,8 @@ pub struct Options {
     pub roots: Roots,
     /// Whether lines are.
     pub lines: Lines,
+    /// Whether frames that equal their caller are.
+    pub recursion: Recursion,
 }
 
 /// Writes `profile` to `out`, which need not be buffered. A profile without samples gives a valid

@@ -1,6 +1,6 @@
 //! A profile reduced to what a format tells apart.
 
-use super::{Options, Roots};
+use super::{Options, Recursion, Roots};
 use crate::profile::{FrameId, IdHash, Interner, ProcessKey, Profile, StackId, ThreadKey};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -39,6 +39,7 @@ impl<E: Clone + Eq + Hash> Rows<E> {
     /// The stacks of `profile`, counted by `part`, each with what `roots` gives in front.
     pub(super) fn collect(
         profile: &Profile,
+        recursion: Recursion,
         part: impl Fn(ThreadKey) -> Part,
         roots: impl Fn(ThreadKey) -> Vec<E>,
         entry: impl Fn(FrameId) -> E,
@@ -80,7 +81,10 @@ impl<E: Clone + Eq + Hash> Rows<E> {
                 let entry = *entry_of
                     .entry(frame)
                     .or_insert_with(|| rows.entry(entry(frame)));
-                node = rows.push(node, entry);
+                let is_recursion = node != root && rows.leaf(node) == entry;
+                if !(is_recursion && recursion == Recursion::Folded) {
+                    node = rows.push(node, entry);
+                }
                 node_of.insert((root, stack), node);
             }
             let total = rows.counts.entry((part(thread), node)).or_insert(0);

@@ -29,6 +29,7 @@ impl Tree {
         };
         let rows = Rows::collect(
             profile,
+            options.recursion,
             |_| Part::Whole,
             roots,
             |frame| Label::of_frame(profile, frame, options.lines).to_string(),

@@ -5,6 +5,8 @@ use super::kernel::Release;
 
 /// Fewest samples of the right stack: 2 s at 250 Hz give 500, an emulated clock fewer.
 const SAMPLES_MIN: u64 = 50;
+/// A stack of which nothing was there.
+const ABSENT: &str = "[page fault]";
 /// Exit code of the profiler when it refuses or fails.
 const REFUSED: i32 = 125;
 
@@ -102,23 +104,29 @@ fn cut(text: &str) -> String {
     text.chars().skip(skip).collect()
 }
 
-/// How many samples had the right stack; `None` if there are too few, or others.
+/// How many samples had the right stack; `None` if there are too few, or others. A few may say
+/// that a page was not there: right after the start some are.
 fn right_stack(block: &Block) -> Option<String> {
     let expected = block
         .lines
         .iter()
         .find_map(|line| line.strip_prefix("expected "))?;
-    let mut samples = 0;
+    let (mut samples, mut absent) = (0, 0);
     for line in block
         .lines
         .iter()
         .filter_map(|line| line.strip_prefix("stack "))
     {
         let (stack, count) = line.rsplit_once(' ')?;
-        if stack != expected {
-            return None;
+        let count = count.parse::<u64>().ok()?;
+        match stack {
+            _ if stack == expected => samples += count,
+            ABSENT => absent += count,
+            _ => return None,
         }
-        samples += count.parse::<u64>().ok()?;
+    }
+    if absent * 100 > samples {
+        return None;
     }
     let depth = expected.matches(';').count() + 1;
     (samples >= SAMPLES_MIN).then(|| format!("{samples} samples, all {depth} frames right"))
@@ -141,6 +149,9 @@ mod tests {
         let right = ["expected a (x:1);b (x:2)", "stack a (x:1);b (x:2) 400"];
         assert!(right_stack(&block(&right)).is_some());
         assert!(right_stack(&block(&[right[0], right[1], "stack a (x:1) 1"])).is_none());
+        let absent = |n: u32| format!("stack {ABSENT} {n}");
+        assert!(right_stack(&block(&[right[0], right[1], &absent(4)])).is_some());
+        assert!(right_stack(&block(&[right[0], right[1], &absent(5)])).is_none());
         assert!(right_stack(&block(&[right[0], "stack a (x:1);b (x:2) 3"])).is_none());
         assert!(right_stack(&block(&[right[1]])).is_none());
     }

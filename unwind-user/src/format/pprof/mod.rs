@@ -22,6 +22,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn Write) -
     let mut strings = Strings::default();
     let rows = Rows::collect(
         profile,
+        options.recursion,
         Part::Thread,
         |_| Vec::new(),
         |frame| Place::of_frame(profile, frame, options.lines),

@@ -73,3 +73,34 @@ fn long_names_in_many_wide_frames_fit_too() {
     assert!(svg.contains("(pruned "));
     svg::titles(&svg);
 }
+
+#[test]
+fn folded_recursion_keeps_every_sample_and_what_is_called() {
+    let folds = |lines| Options {
+        lines,
+        recursion: Recursion::Folded,
+        ..Options::default()
+    };
+    let mut profile = large(2);
+    let even = [("even", "m.py", Some(1)), ("odd", "m.py", Some(2))];
+    let mutual = [&even[..], &even[..], &[("leaf", "m.py", Some(3))]].concat();
+    count(&mut profile, THREAD, &mutual, 4);
+    let recursion = [("f", "m.py", Some(1)), ("f", "m.py", Some(2))];
+    let called = [&recursion[..], &[("leaf", "m.py", Some(3))], &recursion[..]].concat();
+    count(&mut profile, THREAD, &called, 8);
+    let folded = string(Format::Folded, &profile, &folds(Lines::Function));
+    let lines: Vec<_> = folded.lines().collect();
+    for line in [
+        "recurse (/srv/app/module.py) 2",
+        "even (m.py);odd (m.py);even (m.py);odd (m.py);leaf (m.py) 4",
+        "f (m.py);leaf (m.py);f (m.py) 8",
+    ] {
+        assert!(lines.contains(&line), "{line} in {folded}");
+    }
+    // Another line is another frame.
+    let by_line = string(Format::Folded, &profile, &folds(Lines::Line));
+    assert!(by_line.contains("f (m.py:1);f (m.py:2);leaf (m.py:3);f (m.py:1);f (m.py:2) 8"));
+    let message = pprof::decode(&profile, &folds(Lines::Function));
+    let deepest = message.sample.iter().map(|s| s.location_id.len()).max();
+    assert_eq!(deepest, Some(5));
+}

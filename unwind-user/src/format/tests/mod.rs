@@ -9,7 +9,7 @@ mod svg;
 mod totals;
 
 use super::label::tests::text;
-use super::{Format, Options, write};
+use super::{Format, Lines, Options, Recursion, write};
 use crate::profile::{Location, Marker, ProcessInfo, ProcessKey, Profile, ThreadInfo, ThreadKey};
 use proptest::prelude::*;
 use std::path::Path;
@@ -90,7 +90,12 @@ fn options() -> impl Strategy<Value = Options> {
     use super::{Lines, Roots};
     let roots = prop_oneof![Just(Roots::Merged), Just(Roots::Threads)];
     let lines = prop_oneof![Just(Lines::Line), Just(Lines::Function)];
-    (roots, lines).prop_map(|(roots, lines)| Options { roots, lines })
+    let recursion = prop_oneof![Just(Recursion::Unfolded), Just(Recursion::Folded)];
+    (roots, lines, recursion).prop_map(|(roots, lines, recursion)| Options {
+        roots,
+        lines,
+        recursion,
+    })
 }
 
 #[test]
@@ -129,7 +134,15 @@ fn roots_tell_processes_and_threads_apart() {
         },
     );
     let folded = |profile: &Profile, roots, lines| {
-        string(Format::Folded, profile, &Options { roots, lines })
+        string(
+            Format::Folded,
+            profile,
+            &Options {
+                roots,
+                lines,
+                ..Options::default()
+            },
+        )
     };
     assert_eq!(
         folded(&profile, Roots::Merged, Lines::Line),

@@ -160,6 +160,7 @@ fn by_function_there_are_no_lines() {
     let options = Options {
         lines: Lines::Function,
         roots: Roots::Merged,
+        ..Options::default()
     };
     let message = decode(&one_sample(), &options);
     let lines: Vec<_> = resolve(&message)[0]

@@ -92,6 +92,7 @@ fn each_thread_has_a_profile_when_they_are_apart() {
     let options = Options {
         roots: Roots::Threads,
         lines: Lines::Line,
+        ..Options::default()
     };
     let file = parse(&profile, &options);
     let names: Vec<_> = file["profiles"]
@@ -118,6 +119,7 @@ fn each_thread_has_a_profile_when_they_are_apart() {
         &Options {
             roots: Roots::Merged,
             lines: Lines::Function,
+            ..Options::default()
         },
     );
     assert_eq!(file["profiles"].as_array().unwrap().len(), 1);
