@@ -118,6 +118,26 @@ def deep():
             ring_0(999)
 
 
+def deeper():
+    """About as deep as a sample can follow, which is 2,048 frames, and some deeper."""
+    global depth, main
+    depth = 2048
+    sys.setrecursionlimit(4000)
+    names = {}
+    exec("def spin():\n    for step in range(4000): pass\n", names)
+    for i in range(7):
+        following = f"ring_{(i + 1) % 7}"
+        exec(f"def ring_{i}(n):\n    return {following}(n - 1) if n else spin()\n", names)
+        edges.extend([(f"ring_{i}", following), (f"ring_{i}", "spin")])
+    edges.append(("main", "ring_0"))
+    ring_0 = names["ring_0"]
+
+    def main():
+        while True:
+            for n in (*range(2030, 2060), 3000):
+                ring_0(n)
+
+
 def generators():
     """Delegation, loops over generators, and generators that C drives."""
     global main

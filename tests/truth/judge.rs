@@ -25,6 +25,8 @@ pub(crate) struct Verdict {
     /// Samples that say that they lack something: a page that was not there, a code object that
     /// could not be proved.
     unproved: u64,
+    /// Samples of which only the innermost frames are there, all of them legal.
+    pub(crate) cut: u64,
     /// Legal samples by the kind of their leaf.
     pub(crate) leaves: BTreeMap<String, u64>,
     /// Samples by function on the stack, once a stack.
@@ -67,16 +69,28 @@ impl Rules {
     }
 
     fn is_legal(&self, names: &[&str]) -> bool {
+        names
+            .first()
+            .is_some_and(|first| self.roots.contains(*first))
+            && self.is_chain(names)
+    }
+
+    /// Whether each calls the next.
+    fn is_chain(&self, names: &[&str]) -> bool {
         let follows = |pair: &[&str]| {
             self.edges
                 .get(pair[0])
                 .is_some_and(|callees| callees.contains(pair[1]))
         };
-        names
-            .first()
-            .is_some_and(|first| self.roots.contains(*first))
-            && names.len() <= self.depth
-            && names.windows(2).all(follows)
+        names.len() <= self.depth && names.windows(2).all(follows)
+    }
+
+    fn is_cut(&self, frames: &[Label]) -> bool {
+        let [Label::Marker(Marker::Truncated), innermost @ ..] = frames else {
+            return false;
+        };
+        let names: Option<Vec<&str>> = innermost.iter().map(function).collect();
+        names.is_some_and(|names| self.is_chain(&names))
     }
 
     /// Judges every stack of a profile.
@@ -85,6 +99,10 @@ impl Rules {
         for line in &profile.lines {
             if line.frames.iter().any(is_freed) {
                 verdict.unproved += line.count;
+                continue;
+            }
+            if self.is_cut(&line.frames) {
+                verdict.cut += line.count;
                 continue;
             }
             let names: Option<Vec<&str>> = line.frames.iter().map(function).collect();
@@ -139,8 +157,16 @@ fn is_freed(frame: &Label) -> bool {
 const UNPROVED: u64 = 1_000;
 
 impl Verdict {
-    /// An error if a stack was illegal, or if too many could not be proved.
+    /// An error if a stack was illegal or cut, or if too many could not be proved.
     pub(crate) fn all_good(&self) -> Result<(), String> {
+        if self.cut > 0 {
+            return Err(format!("{} stacks cut", self.cut));
+        }
+        self.none_bad()
+    }
+
+    /// The same, but stacks may be cut.
+    pub(crate) fn none_bad(&self) -> Result<(), String> {
         if self.unproved * UNPROVED > self.good + UNPROVED {
             return Err(format!(
                 "{} of {} samples not proved",

@@ -147,6 +147,21 @@ fn a_thousand_frames() {
     });
 }
 
+/// Around the most frames that a sample follows, nothing is lost but what the outcomes say.
+#[test]
+fn deeper_than_a_sample_follows() {
+    for_each("deeper", |python| {
+        let program = Program::start(python, "shapes.py", &["deeper"])?;
+        let profile = profile_of(&program, "2000")?;
+        let verdict = Rules::read(&program.said)?.judge(&profile);
+        verdict.none_bad()?;
+        if verdict.deepest < 2040 || verdict.cut == 0 {
+            return Err(format!("deepest {}, {} cut", verdict.deepest, verdict.cut));
+        }
+        Ok(format!("{}, {} cut", measured(&profile), verdict.cut))
+    });
+}
+
 fn profile_of(program: &Program, rate: &str) -> Result<Profile, String> {
     let profile = profile(program.pid, &["-F", "--rate", rate, "--duration", brief()])?;
     adds_up(&profile)?;

@@ -163,15 +163,13 @@ impl Scratch {
     /// Follows some frames. At most [`STEPS_MAX`] calls.
     #[inline(always)]
     pub fn step<T: Target>(&mut self, target: &T) -> Step {
-        if self.frames >= u64::from(FRAMES_MAX) {
-            return Step::Done;
-        }
         if self.slide != 0 {
             self.slide(target);
         }
         let mut i = 0;
         while i < FRAMES_A_STEP {
-            if self.follow_frame(target) == Step::Done {
+            // A step that the window cuts short leaves the count off the multiples of a step.
+            if self.frames >= u64::from(FRAMES_MAX) || self.follow_frame(target) == Step::Done {
                 return Step::Done;
             }
             if self.slide != 0 {
