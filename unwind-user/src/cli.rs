@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// Truthful CPU profiles of running Python processes.
 #[derive(Debug, Parser)]
@@ -49,18 +49,14 @@ With `-- CMD`, unwind waits for the command and exits with its code, also when s
 before: the command is never killed. SIGTERM and SIGHUP are passed on to it; Ctrl-C reaches it\n\
 from the terminal. With --subprocesses, children that outlive the command end with it here."
 )]
+#[command(group = ArgGroup::new("target").args(["pids", "command"]).required(true))]
 pub struct RunArgs {
     /// Process to profile; may be given several times.
     #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pids: Vec<u32>,
 
     /// Command to start and profile, after `--`.
-    #[arg(
-        last = true,
-        value_name = "CMD",
-        required_unless_present = "pids",
-        conflicts_with = "pids"
-    )]
+    #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 
     /// Samples a second of CPU time.
@@ -73,6 +69,8 @@ pub struct RunArgs {
     pub duration: Option<Duration>,
 
     /// Where to write; `-` is standard output. Default: `unwind-PID.svg` (or what --format asks).
+    /// The ending tells the format: .svg, .folded .collapsed .txt, .pb.gz .pprof,
+    /// .speedscope.json .json, .unwind (a recording).
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -89,7 +87,7 @@ pub struct RunArgs {
     pub subprocesses: bool,
 
     /// Serve Prometheus metrics at http://ADDR/metrics meanwhile, such as 127.0.0.1:7098.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub metrics: Option<SocketAddr>,
 
     /// Write all counters as JSON when done.
@@ -121,10 +119,11 @@ pub struct RunArgs {
 /// Options of `unwind report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The recording.
+    /// The recording; `-` is standard input.
     pub recording: PathBuf,
 
-    /// Where to write; `-` is standard output, the default.
+    /// Where to write; `-` is standard output, the default. The ending tells the format, as for
+    /// `unwind run`.
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 
@@ -178,6 +177,20 @@ pub enum EventArg {
     Cycles,
 }
 
+/// Reads `127.0.0.1:7098`, `[::1]:7098`, `localhost:7098`, and `:7098`, which is this machine only.
+///
+/// # Errors
+/// In words, for clap.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let help = || format!("`{text}` is no address: write it as 127.0.0.1:7098");
+    let (host, port) = text.rsplit_once(':').ok_or_else(help)?;
+    let port = port.parse().map_err(|_| help())?;
+    match host {
+        "" | "localhost" => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+        _ => text.parse().map_err(|_| help()),
+    }
+}
+
 /// Reads `30s`, `1.5`, `2m`, `500ms`, `1h`.
 ///
 /// # Errors
@@ -215,6 +228,20 @@ mod tests {
         assert_eq!(ms("500ms"), Ok(500));
         for bad in ["", "abc", "1x", "-1", "0", "1..2", "s", "1e9h", "inf"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        for here in ["127.0.0.1:7098", "localhost:7098", ":7098"] {
+            assert_eq!(
+                parse_address(here).map(|a| a.to_string()),
+                Ok("127.0.0.1:7098".into())
+            );
+        }
+        assert_eq!(parse_address("[::1]:80").map(|a| a.port()), Ok(80));
+        for bad in ["7098", "", ":", "host:80", "1.2.3.4:70980", "::1:80x"] {
+            assert!(parse_address(bad).is_err(), "{bad}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context as _, bail};
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
@@ -54,7 +55,7 @@ fn log_to_stderr() {
 }
 
 fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
-    let format = format_of(args.format, args.output.as_deref(), Format::Flamegraph);
+    let format = format_of(args.format, args.output.as_deref(), Format::Flamegraph)?;
     // A recording has the profile beside it only where a test asks for it.
     let also = args.also.as_deref().and_then(Format::from_extension);
     Ok(Options {
@@ -91,25 +92,47 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
 }
 
 /// The format asked for, by name or by the file's extension; none is a recording.
-fn format_of(asked: Option<FormatArg>, file: Option<&Path>, default: Format) -> Option<Format> {
-    match asked {
+///
+/// # Errors
+/// When the extension is none of ours, or a terminal would get what it cannot show.
+fn format_of(
+    asked: Option<FormatArg>,
+    file: Option<&Path>,
+    default: Format,
+) -> anyhow::Result<Option<Format>> {
+    let format = match asked {
         Some(FormatArg::Raw) => None,
         Some(FormatArg::Flamegraph) => Some(Format::Flamegraph),
         Some(FormatArg::Folded) => Some(Format::Folded),
         Some(FormatArg::Pprof) => Some(Format::Pprof),
         Some(FormatArg::Speedscope) => Some(Format::Speedscope),
-        None => match file {
-            Some(file) if file.extension().is_some_and(|end| end == record::EXTENSION) => None,
-            file => Some(file.and_then(Format::from_extension).unwrap_or(default)),
+        None => match (file, file.and_then(Path::extension)) {
+            (_, Some(end)) if end == record::EXTENSION => None,
+            (Some(file), Some(_)) => Some(Format::from_extension(file).with_context(|| {
+                format!(
+                    "the ending of {} names no format: use .svg, .folded, .pb.gz, .json or \
+                     .unwind, or say which with --format",
+                    file.display()
+                )
+            })?),
+            _ => Some(default),
         },
+    };
+    let is_text = !matches!(format, None | Some(Format::Pprof));
+    if !is_text && file == Some(Path::new("-")) && io::stdout().is_terminal() {
+        bail!("this format is no text for a terminal: name a file with -o, or use a pipe");
     }
+    Ok(format)
 }
 
 fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let damage = record::report(&Report {
-        recording: args.recording.clone(),
+        recording: match args.recording.as_os_str().as_encoded_bytes() {
+            b"-" => "/dev/stdin".into(),
+            _ => args.recording.clone(),
+        },
         output: args.output.clone(),
-        format: format_of(args.format, Some(&args.output), Format::Folded),
+        format: format_of(args.format, Some(&args.output), Format::Folded)?,
         shape: shape(args.shape),
     })?;
     if let Some(damage) = damage {

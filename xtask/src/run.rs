@@ -17,11 +17,20 @@ pub(crate) fn run(args: &[OsString]) -> Result<()> {
     Err(error).with_context(|| format!("cannot start {}", unwind.display()))
 }
 
-/// Path of the profiler, built in release mode.
+/// Path of the profiler, built in release mode. Cargo shows its progress where it will take long.
 pub(crate) fn built() -> Result<PathBuf> {
-    let build = ["build", "--release", "--quiet", "--package", "unwind-user"];
-    shell::run(cargo().current_dir(shell::root()).args(build))?;
-    Ok(target_dir()?.join("release/unwind"))
+    let unwind = target_dir()?.join("release/unwind");
+    let mut build = cargo();
+    build
+        .current_dir(shell::root())
+        .args(["build", "--release", "--package", "unwind-user"]);
+    if unwind.exists() {
+        build.arg("--quiet");
+    } else {
+        eprintln!("building the profiler: the first time this takes some minutes");
+    }
+    shell::run(&mut build)?;
+    Ok(unwind)
 }
 
 /// The cargo that started us.

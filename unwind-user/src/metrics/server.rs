@@ -16,8 +16,11 @@ use tokio::sync::{mpsc, oneshot};
 /// Somebody asks for the metrics; the session answers with their text.
 pub type Asked = oneshot::Sender<Vec<u8>>;
 
+/// Time for a request to arrive; then the connection is closed, for those that wait.
+const SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Connections served at once; more wait.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 64;
 
 /// Listens at `addr` and passes each question on. Ends with the runtime.
 ///
@@ -49,7 +52,7 @@ async fn accept(listener: TcpListener, ask: mpsc::Sender<Asked>) {
             // A client that sends nothing must not hold its place for ever.
             builder
                 .timer(TokioTimer::new())
-                .header_read_timeout(std::time::Duration::from_secs(10));
+                .header_read_timeout(SILENCE_MAX);
             let served = builder
                 .serve_connection(TokioIo::new(stream), service)
                 .await;

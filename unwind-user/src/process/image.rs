@@ -63,7 +63,8 @@ impl Image {
     /// Opens the file behind the mappings, without being led to another one.
     ///
     /// # Errors
-    /// That of the last way tried; not found where every way leads to another file.
+    /// Permission denied where a way is closed to us, else that of the last way tried; not found
+    /// where every way leads to another file.
     pub fn open(&self, pid: i32) -> io::Result<File> {
         let exact = self.is_exe.then(|| exe_path(pid)).into_iter().chain(
             self.mappings
@@ -85,10 +86,18 @@ impl Image {
         }
         let mapping = &self.mappings[0];
         let in_its_root = rooted(pid, self.path());
-        open_checked(self.path(), mapping).or_else(|_| open_checked(&in_its_root, mapping))
+        open_checked(self.path(), mapping).or_else(|first| {
+            // That it is not in its root says less than that it is closed to us in ours.
+            open_checked(&in_its_root, mapping).map_err(|second| {
+                let denied = first.kind() == io::ErrorKind::PermissionDenied;
+                if denied { first } else { second }
+            })
+        })
     }
 
-    fn names_python(&self) -> bool {
+    /// Whether its file's name has `python` in it.
+    #[must_use]
+    pub fn names_python(&self) -> bool {
         let name = self
             .path()
             .file_name()

@@ -53,6 +53,17 @@ pub enum AttachError {
         /// The process asked for.
         pid: i32,
     },
+    /// No interpreter was found, and there is a file that may be one.
+    #[error(
+        "not permitted to open {path}, which process {pid} runs: run as root or with \
+         CAP_DAC_READ_SEARCH"
+    )]
+    FileUnreadable {
+        /// The process asked for.
+        pid: i32,
+        /// The file, as the kernel shows it.
+        path: String,
+    },
     /// No interpreter is mapped.
     #[error("process {pid} ({comm}) runs no Python that we can find{}", Children(.children))]
     NotPython {

@@ -1,5 +1,7 @@
 //! Finds the interpreter of a process: the address of `_PyRuntime` and the layout of its build.
 
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error::{AttachError, PythonChild};
@@ -66,9 +68,17 @@ pub fn find(pid: i32, memory: &dyn Memory) -> Result<Runtime, AttachError> {
     let mut idle = false;
     let mut starting = images.is_empty();
     let mut refused = None;
+    let mut unreadable = None;
     let mut elves = Vec::new();
     for image in &images {
-        let Some(elf) = image.open(pid).ok().and_then(|file| Elf::read(file).ok()) else {
+        let file = image.open(pid).inspect_err(|error| {
+            let may_be_one = image.is_exe || image.names_python();
+            let denied = error.kind() == ErrorKind::PermissionDenied && may_be_one;
+            if denied && unreadable.is_none() {
+                unreadable = Some(process::printable(image.path().as_os_str().as_bytes()));
+            }
+        });
+        let Some(elf) = file.ok().and_then(|file| Elf::read(file).ok()) else {
             continue;
         };
         // Beside the libraries there are the program and the dynamic linker itself.
@@ -99,7 +109,10 @@ pub fn find(pid: i32, memory: &dyn Memory) -> Result<Runtime, AttachError> {
         _ if starting => AttachError::Starting { pid },
         Some(error) => error,
         None if idle => AttachError::NotInitialised { pid },
-        None => not_python(pid, comm),
+        None => match unreadable {
+            Some(path) => AttachError::FileUnreadable { pid, path },
+            None => not_python(pid, comm),
+        },
     })
 }
 
@@ -125,7 +138,7 @@ fn check_state(pid: i32) -> Result<String, AttachError> {
 
 pub(super) fn io_error(pid: i32, error: &std::io::Error) -> AttachError {
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied => AttachError::NoPermission { pid },
+        ErrorKind::PermissionDenied => AttachError::NoPermission { pid },
         // ENOENT from the directory, ESRCH from a file that was open already.
         _ => AttachError::Gone { pid },
     }

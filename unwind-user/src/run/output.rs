@@ -2,10 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
 use thiserror::Error;
+
+/// Links followed to a file, as the kernel does (`MAXSYMLINKS`).
+const LINKS_MAX: usize = 40;
 
 /// Why the output could not be written.
 #[derive(Debug, Error)]
@@ -18,12 +23,19 @@ pub struct WriteError {
 }
 
 /// A file that appears at its path when it is whole: until [`Pending::commit`] it is a temporary
-/// one beside it, removed when dropped. `-` is standard output; special files such as `/dev/full`
-/// or a named pipe are written in place.
+/// one beside it, removed when dropped. Links are followed, and a file that is replaced leaves its
+/// mode and, where we may, its owner. `-` is standard output; special files such as `/dev/full` or a
+/// named pipe are written in place.
 pub struct Pending {
     out: BufWriter<Box<dyn Write>>,
     path: PathBuf,
-    temporary: Option<PathBuf>,
+    temporary: Option<Temporary>,
+}
+
+/// A file in the making, and where it goes.
+struct Temporary {
+    file: PathBuf,
+    place: PathBuf,
 }
 
 impl Pending {
@@ -42,11 +54,17 @@ impl Pending {
         } else if is_special(path) {
             Box::new(File::options().write(true).open(path).map_err(failed)?)
         } else {
-            let beside = beside(path);
-            let file = create_new(&beside).map_err(failed)?;
-            unfinished().push(beside.clone());
-            temporary = Some(beside);
-            Box::new(file)
+            let place = destination(path).map_err(failed)?;
+            let file = beside(&place);
+            let out = create_new(&file).map_err(failed)?;
+            unfinished().push(file.clone());
+            if let Ok(old) = place.metadata() {
+                // Another's file stays readable as it was; it becomes ours where it must.
+                let _ = fchown(&out, Some(old.uid()), Some(old.gid()));
+                out.set_permissions(old.permissions()).map_err(failed)?;
+            }
+            temporary = Some(Temporary { file, place });
+            Box::new(out)
         };
         let out = BufWriter::with_capacity(64 << 10, out);
         Ok(Self {
@@ -72,7 +90,7 @@ impl Pending {
             copied
         };
         let shown = self.out.flush().and_then(|()| match &self.temporary {
-            Some(temporary) => copy(temporary, &self.path),
+            Some(temporary) => copy(&temporary.file, &temporary.place),
             None => Ok(()),
         });
         shown.map_err(|source| WriteError {
@@ -87,12 +105,14 @@ impl Pending {
     /// [`WriteError`]; then no half-written file is left.
     pub fn commit(mut self) -> Result<(), WriteError> {
         let committed = self.out.flush().and_then(|()| match &self.temporary {
-            Some(temporary) => std::fs::rename(temporary, &self.path),
+            Some(temporary) => std::fs::rename(&temporary.file, &temporary.place),
             None => Ok(()),
         });
         match committed {
             Ok(()) => {
-                forget(self.temporary.take().as_deref());
+                if let Some(temporary) = self.temporary.take() {
+                    forget(&temporary.file);
+                }
                 Ok(())
             }
             Err(source) => Err(WriteError {
@@ -117,8 +137,8 @@ impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
             // Nobody can do anything about a file that cannot be removed.
-            let _ = std::fs::remove_file(temporary);
-            forget(Some(temporary));
+            let _ = std::fs::remove_file(&temporary.file);
+            forget(&temporary.file);
         }
     }
 }
@@ -175,8 +195,8 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn forget(temporary: Option<&Path>) {
-    unfinished().retain(|path| Some(path.as_path()) != temporary);
+fn forget(temporary: &Path) {
+    unfinished().retain(|path| path != temporary);
 }
 
 /// Removes what is half written, for a caller who is about to leave without unwinding.
@@ -217,9 +237,21 @@ pub fn check(path: &Path) -> Result<(), WriteError> {
     if path.is_dir() {
         return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    let temporary = beside(path);
+    let temporary = beside(&destination(path).map_err(failed)?);
     create_new(&temporary).map_err(failed)?;
     std::fs::remove_file(&temporary).map_err(failed)
+}
+
+/// Where a path leads by its links, there or not.
+fn destination(path: &Path) -> io::Result<PathBuf> {
+    let mut place = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match std::fs::read_link(&place) {
+            Ok(to) => place = place.parent().unwrap_or(Path::new("")).join(to),
+            Err(_) => return Ok(place),
+        }
+    }
+    Err(Errno::ELOOP.into())
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -244,6 +276,32 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).expect("list").count(), 1);
         write_to(&path, &mut |out| out.write_all(b"after")).expect("written");
         assert_eq!(std::fs::read_to_string(&path).expect("new"), "after");
+        std::fs::remove_dir_all(&folder).expect("cleaned");
+    }
+
+    #[test]
+    fn a_link_is_followed_and_the_mode_stays() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = std::env::temp_dir().join(format!("unwind-links-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("in")).expect("folders");
+        let at = |name: &str| folder.join(name);
+        std::fs::write(at("in/real"), "before").expect("written");
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(at("in/real"), private).expect("private");
+        symlink("in/link", at("link")).expect("link");
+        symlink("real", at("in/link")).expect("link");
+        write_to(&at("link"), &mut |out| out.write_all(b"after")).expect("written");
+        assert!(at("link").is_symlink() && at("in/link").is_symlink());
+        assert_eq!(
+            std::fs::read_to_string(at("in/real")).expect("real"),
+            "after"
+        );
+        let mode = at("in/real").metadata().expect("real").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        symlink("nowhere/x", at("dangling")).expect("link");
+        assert!(check(&at("dangling")).is_err());
+        symlink("round", at("round")).expect("link");
+        assert!(check(&at("round")).is_err());
         std::fs::remove_dir_all(&folder).expect("cleaned");
     }
 

@@ -103,10 +103,8 @@ impl Privileges {
         );
         if !missing.is_empty() {
             let words: Vec<_> = again.iter().map(quoted).collect();
-            let names: Vec<_> = missing
-                .iter()
-                .map(|(_, name, _)| name.to_lowercase())
-                .collect();
+            // All of them: setcap replaces what the file had.
+            let names = CAPABILITIES.map(|(_, name, _)| name.to_lowercase());
             text += &format!("\nRun it as root instead:\n  sudo {}", words.join(" "));
             text += &format!(
                 "\nor give the program these rights once:\n  sudo setcap {}=ep {}",
@@ -161,6 +159,7 @@ mod tests {
             };
             let text = but_one.missing(&again).expect("missing");
             assert_eq!(text.matches("CAP_").count(), 1, "{text}");
+            assert_eq!(text.matches("cap_").count(), CAPABILITIES.len(), "{text}");
         }
         assert!(
             nobody.contains(r"sudo ./unwind run --pid 1 -o 'it'\''s a name'"),

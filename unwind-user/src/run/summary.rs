@@ -10,6 +10,9 @@ use super::Ended;
 use super::totals::Totals;
 use crate::format::text::visible;
 
+/// Seconds from which on our own CPU time is told as a share.
+const SHARE_FROM: f64 = 3.0;
+
 /// The end of a session.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary<'a> {
@@ -75,6 +78,10 @@ impl fmt::Display for Summary<'_> {
         for (i, (name, count)) in met.enumerate() {
             write!(f, "{} {name} {count}", if i == 0 { "" } else { "," })?;
         }
+        let unusable = totals.disagreed + totals.malformed_records + totals.unknown_process;
+        if unusable > 0 {
+            write!(f, "; {unusable} of their records were of no use")?;
+        }
         if let Some(kept) = totals.kept {
             write!(f, "; {:.1} % of on-CPU time kept", 100.0 * kept)?;
         }
@@ -86,11 +93,14 @@ impl fmt::Display for Summary<'_> {
         if let Some(ns) = totals.kernel_ns_per_sample {
             write!(f, "; {:.2} us a sample in the kernel", ns / 1e3)?;
         }
-        let share = 100.0 * totals.agent_cpu_seconds / totals.seconds.max(1e-9);
-        let peak = totals.agent_peak_bytes >> 20;
-        write!(
-            f,
-            "; own CPU {share:.1} % of a core, peak memory {peak} MiB"
-        )
+        let own = totals.agent_cpu_seconds;
+        if totals.seconds < SHARE_FROM {
+            // Mostly what the start took.
+            write!(f, "; own CPU {own:.2} s")?;
+        } else {
+            let share = 100.0 * own / totals.seconds;
+            write!(f, "; own CPU {share:.1} % of a core")?;
+        }
+        write!(f, ", peak memory {} MiB", totals.agent_peak_bytes >> 20)
     }
 }

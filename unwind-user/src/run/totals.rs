@@ -34,7 +34,8 @@ pub struct Totals {
     pub disagreed: u64,
     /// CPU time of the profiled processes since the interrupts began.
     pub on_cpu_ns: u64,
-    /// Samples that are whole as far as they go (ok, truncated) over CPU time times rate.
+    /// Samples that are whole as far as they go (ok, truncated, less those whose record was of no
+    /// use) over CPU time times rate.
     pub kept: Option<f64>,
     /// Time in the kernel half, ns.
     pub kernel_ns: u64,
@@ -159,7 +160,9 @@ impl Totals {
         let stats = pipeline.stats;
         let interrupts: u64 = counters.outcomes.iter().sum();
         let on_cpu_ns = session.on_cpu_ns();
-        let whole = shown(&counters, &[abi::OK, abi::TRUNCATED]);
+        let malformed = stats.malformed + session.malformed;
+        let unusable = stats.disagreed + malformed + stats.unknown_process;
+        let whole = shown(&counters, &[abi::OK, abi::TRUNCATED]).saturating_sub(unusable);
         let expected = on_cpu_ns as f64 * rate as f64 / 1e9;
         let mut totals = Self {
             seconds: elapsed.as_secs_f64(),
@@ -167,7 +170,7 @@ impl Totals {
             interrupts,
             outcomes: by_name(&counters),
             samples: pipeline.profile().total(),
-            malformed_records: stats.malformed + session.malformed,
+            malformed_records: malformed,
             unknown_process: stats.unknown_process,
             disagreed: stats.disagreed,
             on_cpu_ns,

@@ -1,5 +1,6 @@
 //! What a session does to be recorded.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Session;
@@ -124,8 +125,12 @@ impl Session {
             outcomes: profile.outcomes.clone(),
             empty_reason: profile.empty_reason.clone(),
         };
-        let out = recorder.finish(Some(end));
-        out.map_err(|source| WriteError { path, source })?.commit()
+        match recorder.finish(Some(end)) {
+            Ok(out) => out.commit(),
+            // A reader that went away is no error, as for every other format.
+            Err(source) if source.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(source) => Err(WriteError { path, source }),
+        }
     }
 }
 
