@@ -162,6 +162,66 @@ fn without_privileges_one_message_names_all_that_is_missing() {
     case.ok();
 }
 
+/// Not "no Python": nobody may look into the file.
+#[test]
+fn an_interpreter_that_we_may_not_read_is_named() {
+    let case = Case::new("cli", "-", "closed-interpreter");
+    if !nix::unistd::geteuid().is_root() {
+        return case.skipped("needs root to become nobody");
+    }
+    let (folder, program) = (Folder::new(), Folder::new());
+    let mode = |path: &std::path::Path, mode: u32| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("permissions");
+    };
+    mode(&folder.0, 0o777);
+    let copies = [program.file("unwind"), program.file("python")];
+    let python = any_python();
+    let Place::Host(executable) = &python.place else {
+        return case.skipped("the only interpreters are in another root");
+    };
+    std::fs::copy(unwind(), &copies[0]).expect("a copy");
+    std::fs::copy(executable, &copies[1]).expect("a copy");
+    mode(&copies[1], 0o700);
+    let target = Running::start(
+        Command::new(&copies[1])
+            .args(["-c", "import sys; print(flush=True); sys.stdin.read()"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null()),
+    );
+    let maps = || std::fs::read_to_string(format!("/proc/{}/maps", target.pid()));
+    until("it is another program", || {
+        maps().is_ok_and(|maps| maps.contains("python"))
+    });
+    let rights = "+cap_38,+cap_39,+cap_40,+sys_ptrace";
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args(["--inh-caps", rights, "--ambient-caps", rights])
+        .arg(&copies[0])
+        .args(["run", "-d", "10", "--pid", &target.pid().to_string(), "-o"])
+        .arg(folder.file("x.svg"));
+    let text = refused(&mut command, &folder);
+    let file = copies[1].display().to_string();
+    assert!(
+        text.contains("not permitted to open") && text.contains(&file),
+        "{text}"
+    );
+    case.ok();
+}
+
+#[test]
+fn an_ending_that_names_no_format_is_refused() {
+    let case = Case::new("cli", "-", "unknown-ending");
+    let folder = Folder::new();
+    let mut command = run(&["-o"]);
+    command
+        .arg(folder.file("x.html"))
+        .args(["--", "echo", "ran"]);
+    assert!(refused(&mut command, &folder).contains("--format"));
+    case.ok();
+}
+
 #[test]
 fn in_a_pid_namespace_of_our_own() {
     let case = Case::new("cli", "-", "pid-namespace");

@@ -48,7 +48,7 @@ pub struct Scratch {
     pub outcome: u64,
     /// Words of `body` in use.
     pub pos: u64,
-    /// First target address of the window, whose bytes are in `body` from [`window::START`] on.
+    /// First target address of the window, whose bytes are in `body` behind the head of a segment.
     pub window: u64,
     /// Bytes from it to the last place where a frame's words are in the window.
     pub window_room: u64,
