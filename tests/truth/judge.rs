@@ -162,12 +162,12 @@ impl Verdict {
         if self.cut > 0 {
             return Err(format!("{} stacks cut", self.cut));
         }
-        self.none_bad()
+        self.none_bad(UNPROVED)
     }
 
-    /// The same, but stacks may be cut.
-    pub(crate) fn none_bad(&self) -> Result<(), String> {
-        if self.unproved * UNPROVED > self.good + UNPROVED {
+    /// The same, but stacks may be cut, and one of so many need not be proved.
+    pub(crate) fn none_bad(&self, unproved: u64) -> Result<(), String> {
+        if self.unproved * unproved > self.good + unproved {
             return Err(format!(
                 "{} of {} samples not proved",
                 self.unproved, self.good

@@ -186,13 +186,19 @@ impl Scratch {
         let Some(code) = code else { return false };
         let int = |offset: u64| {
             let at = code.wrapping_add(offset);
-            target
-                .word(at & !7)
-                .map_or(0, |word| (word >> ((at & 7) * 8)) & 0xffff_ffff)
+            let word = target.word(at & !7)?;
+            Some((word >> ((at & 7) * 8)) & 0xffff_ffff)
         };
-        let mut words = self.config.frame_size_fixed + int(self.config.frame_size);
+        let Some(mut words) = int(self.config.frame_size) else {
+            return false;
+        };
+        words += self.config.frame_size_fixed;
         if self.config.frame_size_more != 0 {
-            words += int(self.config.frame_size_more);
+            words += int(self.config.frame_size_more).unwrap_or(0);
+        }
+        // What was just removed begins where the stack ends; no frame is that short.
+        if words < self.config.frame_words {
+            return false;
         }
         let top = self.tstate_word(self.config.datastack_chunk + 8);
         leaf.wrapping_add(words * 8) == top

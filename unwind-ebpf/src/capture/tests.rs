@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::collections::HashMap;
 
 use super::{Scratch, Step, Target};
-use crate::abi::{BOTTOM_NULL, ENTERING, OK, ProcConfig, TstatePath};
+use crate::abi::{BOTTOM_NULL, ENTERING, OK, ProcConfig, TRUNCATED, TstatePath};
 
 /// Words of a target by address.
 #[derive(Default)]
@@ -102,8 +102,12 @@ fn thread(generator_state: i8) -> Words {
 }
 
 fn outcome(words: &Words) -> u32 {
+    outcome_with(config(), words)
+}
+
+fn outcome_with(config: ProcConfig, words: &Words) -> u32 {
     let mut scratch: Box<Scratch> = Box::default();
-    scratch.config = config();
+    scratch.config = config;
     scratch.begin(words, FS).expect("the thread state is found");
     while scratch.step(words) == Step::Next {}
     scratch.finish(words)
@@ -117,4 +121,44 @@ fn a_suspended_generator_is_no_bottom() {
 #[test]
 fn a_running_generator_can_be_the_bottom() {
     assert_eq!(outcome(&thread(0)), OK);
+}
+
+/// A cframe that is not written yet holds what an older one left: a frame that was just removed,
+/// whose memory is others' by now, so that its chain goes round.
+#[test]
+fn what_was_just_removed_proves_no_cut_chain() {
+    const CODE: u64 = 0x5_0000;
+    const OTHER: u64 = 0x4_0000;
+    let chunk = LEAF - 0x100;
+    for (framesize, outcome_wanted) in [
+        (None, ENTERING),
+        (Some(0), ENTERING),
+        (Some(8), ENTERING),
+        (Some(12), TRUNCATED),
+    ] {
+        let mut words = thread(0);
+        frame(&mut words, LEAF, OTHER, 0, 0);
+        frame(&mut words, OTHER, LEAF, 0, 0);
+        words.0.insert(LEAF + 32, CODE);
+        if let Some(framesize) = framesize {
+            words.0.insert(CODE + 40, framesize);
+        }
+        let size = if outcome_wanted == TRUNCATED {
+            12 * 8
+        } else {
+            framesize.unwrap_or(0) * 8
+        };
+        for (at, value) in [(296, chunk), (304, LEAF + size), (312, LEAF + 0x1000)] {
+            words.0.insert(TSTATE + at, value);
+        }
+        let config = ProcConfig {
+            frame_size: 40,
+            ..config()
+        };
+        assert_eq!(
+            outcome_with(config, &words),
+            outcome_wanted,
+            "{framesize:?}"
+        );
+    }
 }
