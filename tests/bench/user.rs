@@ -69,7 +69,7 @@ pub(crate) fn measure(python: &Python, span: Duration) -> Result<Warm> {
     session.kernel().start(Event::CpuClock, 1000)?;
     while session.first_sample.is_none() && began.elapsed() < WARM_UP {
         std::thread::sleep(Duration::from_millis(1));
-        session.drain();
+        session.drain_all();
     }
     let mut warm = Warm {
         first: began.elapsed(),
@@ -81,7 +81,7 @@ pub(crate) fn measure(python: &Python, span: Duration) -> Result<Warm> {
         let before = session.pipeline().stats.samples;
         let misses = misses(&session);
         let cpu = thread_cpu_ns()?;
-        let info = allocation_counter::measure(|| session.drain());
+        let info = allocation_counter::measure(|| session.drain_all());
         // A stack never seen before is not warm: the target passes through many while it builds
         // its own.
         if began.elapsed() > WARM_UP && misses == self::misses(&session) {

@@ -21,7 +21,10 @@ impl Scratch {
         if target.vouched(vouched_slot(code, salt)) == vouched_mark(code, salt) {
             return;
         }
-        let Some(asked) = self.asked.get_mut((code >> 5) as usize & (ASKED - 1)) else {
+        let Some(asked) = self
+            .asked
+            .get_mut((code >> 4 ^ code >> 12) as usize & (ASKED - 1))
+        else {
             return;
         };
         let mark = code ^ self.epoch;

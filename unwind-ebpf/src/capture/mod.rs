@@ -141,7 +141,7 @@ impl Default for Scratch {
 }
 
 /// Code objects remembered as asked for; a power of two.
-const ASKED: usize = 32;
+const ASKED: usize = 256;
 /// What is added to [`Scratch::epoch`]: more than any address of user space.
 const EPOCH: u64 = 1 << 47;
 

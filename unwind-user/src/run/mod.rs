@@ -115,7 +115,7 @@ async fn session(options: &Options) -> anyhow::Result<ExitCode> {
     session.kernel().stop();
     let elapsed = started.elapsed();
     status.clear();
-    session.drain();
+    session.drain_all();
     // Why a command never began, its starter has said.
     let is_worth_a_file = child.is_none() || session.has_begun();
     let written = if is_worth_a_file {
@@ -142,7 +142,7 @@ fn finish(
     elapsed: Duration,
 ) -> anyhow::Result<()> {
     session.update_clocks();
-    session.drain();
+    session.drain_all();
     setup::describe(session)?;
     session.pipeline_mut().profile_mut().duration_ns =
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);

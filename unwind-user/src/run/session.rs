@@ -24,8 +24,9 @@ use member::{Follow, Member};
 use recording::Recording;
 use rows::Rows;
 
-/// Records handled between two looks at signals and timers.
-const RECORDS_A_DRAIN: usize = 1 << 16;
+/// Bytes of records after which a batch ends though more wait: only then is anything vouched for,
+/// which makes the records small again, and only between batches are clocks and signals looked at.
+const BATCH_BYTES: u64 = 2 << 20;
 
 /// The session.
 pub struct Session {
@@ -115,10 +116,20 @@ impl Session {
         &self.members
     }
 
-    /// Reads all records that wait in the ring, and counts their samples.
-    pub fn drain(&mut self) {
+    /// Reads all records that wait in the ring now.
+    pub fn drain_all(&mut self) {
+        for _ in 0..=self.ring_bytes / BATCH_BYTES {
+            if !self.drain() {
+                break;
+            }
+        }
+    }
+
+    /// Reads the records that wait in the ring, a batch at most, and counts their samples. Whether
+    /// more may wait.
+    pub fn drain(&mut self) -> bool {
         let mut bytes = 0;
-        for _ in 0..RECORDS_A_DRAIN {
+        while bytes < BATCH_BYTES {
             // The item borrows the ring: what it asks for is done after it was given back.
             let Some(item) = self.ring.next() else { break };
             bytes += item.len() as u64;
@@ -155,6 +166,7 @@ impl Session {
         }
         self.ring_peak_bytes = self.ring_peak_bytes.max(bytes);
         self.finish_batch();
+        bytes >= BATCH_BYTES
     }
 
     fn finish_batch(&mut self) {

@@ -79,15 +79,12 @@ impl Watch<'_> {
                 },
                 ready = ring.readable(), if is_eager => {
                     let mut ready = ready?;
-                    self.session.drain();
+                    let wait = self.drain();
                     ready.clear_ready();
-                    next_drain = Instant::now() + self.drain_within();
+                    next_drain = Instant::now() + wait;
                 }
                 () = at(look) => self.session.attach_pending(),
-                () = sleep_until(next_drain) => {
-                    self.session.drain();
-                    next_drain = Instant::now() + self.drain_within();
-                }
+                () = sleep_until(next_drain) => next_drain = Instant::now() + self.drain(),
                 _ = slow.tick() => self.every_second(),
                 ready = log_lines.readable() => {
                     let mut ready = ready?;
@@ -110,8 +107,11 @@ impl Watch<'_> {
         }
     }
 
-    /// How long records may wait in the ring.
-    fn drain_within(&self) -> Duration {
+    /// Reads a batch of records. How long others may wait in the ring.
+    fn drain(&mut self) -> Duration {
+        if self.session.drain() {
+            return Duration::ZERO;
+        }
         let part = self.session.youngest() / DRAINS_A_LIFE;
         let wait = part.clamp(*DRAIN_WITHIN.start(), *DRAIN_WITHIN.end());
         self.options.delay_reader.unwrap_or(wait)
@@ -119,7 +119,7 @@ impl Watch<'_> {
 
     /// Writes what there is and goes on; a disk that is full now may have room at the end.
     fn snapshot(&mut self) -> anyhow::Result<()> {
-        self.session.drain();
+        self.session.drain_all();
         setup::describe(self.session)?;
         let elapsed = u64::try_from(self.started.elapsed().as_nanos());
         self.session.pipeline_mut().profile_mut().duration_ns = elapsed.unwrap_or(u64::MAX);
@@ -147,7 +147,7 @@ impl Watch<'_> {
 
     fn answer(&mut self, reply: metrics::Asked) -> anyhow::Result<()> {
         self.session.update_clocks();
-        self.session.drain();
+        self.session.drain_all();
         let totals = Totals::of(self.session, self.options.rate, self.started.elapsed())?;
         // Whoever asked may have gone away.
         let _ = reply.send(metrics::render(&totals)?);

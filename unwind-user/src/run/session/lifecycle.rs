@@ -290,7 +290,7 @@ impl Session {
     /// Makes good what no record told: processes that ended before they were entered, and records
     /// that were lost in a full ring.
     pub fn reconcile(&mut self) {
-        self.drain();
+        self.drain_all();
         let live = self
             .members
             .iter()
