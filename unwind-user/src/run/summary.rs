@@ -104,3 +104,34 @@ impl fmt::Display for Summary<'_> {
         write!(f, ", peak memory {} MiB", totals.agent_peak_bytes >> 20)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_of_no_use_is_told() {
+        let text = |disagreed, malformed_records, seconds| {
+            let totals = Totals {
+                interrupts: 9,
+                disagreed,
+                malformed_records,
+                seconds,
+                agent_cpu_seconds: 0.5,
+                ..Totals::default()
+            };
+            Summary::new(Ended::Duration, totals, None, Path::new("x")).to_string()
+        };
+        let (all, some) = (text(0, 0, 10.0), text(3, 2, 0.1));
+        assert!(
+            !all.contains("of no use") && all.contains("own CPU 5.0 % of a core"),
+            "{all}"
+        );
+        assert!(
+            some.contains("; 5 of their records were of no use"),
+            "{some}"
+        );
+        // A share of so short a time would tell of the start alone.
+        assert!(some.contains("own CPU 0.50 s"), "{some}");
+    }
+}
