@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::ebpf::toolchain;
+use crate::ebpf::toolchain::{self, NIGHTLY};
 use crate::shell;
 
 /// Release of bpf-linker that builds the committed object.
@@ -25,25 +25,30 @@ pub(crate) fn setup() -> Result<()> {
     Ok(())
 }
 
-/// Sysroot of a compiler with sources: one that is there, else rustup's nightly, else Debian's.
+/// Sysroot of a compiler with sources: rustup's pinned nightly, else one that is there, else
+/// Debian's.
 fn compiler() -> Result<PathBuf> {
-    if let Some(sysroot) = toolchain::sysroots()?.into_iter().next() {
+    let best = toolchain::sysroots()?.into_iter().next();
+    if let Some(sysroot) = best.filter(|path| path.to_string_lossy().contains(NIGHTLY)) {
         println!("compiler: already there, in {}", sysroot.display());
         return Ok(sysroot);
     }
     if shell::on_path("rustup").is_some() {
-        println!("compiler: installing rustup's nightly with rust-src");
+        println!("compiler: installing rustup's {NIGHTLY} with rust-src");
         let mut rustup = Command::new("rustup");
-        rustup.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+        rustup.args(["toolchain", "install", NIGHTLY, "--profile", "minimal"]);
         match shell::run(rustup.args(["--component", "rust-src"])) {
             Ok(()) => {}
-            Err(error) => println!("compiler: {error:#}; trying Debian's packages"),
+            Err(error) => println!("compiler: {error:#}; looking for another"),
         }
     }
     if toolchain::sysroots()?.is_empty() {
         apt_install(COMPILER_PACKAGES)?;
     }
     let sysroot = toolchain::sysroots()?.into_iter().next();
+    if let Some(sysroot) = &sysroot {
+        println!("compiler: in {}", sysroot.display());
+    }
     sysroot.context("the compiler that was installed has no sources of core")
 }
 

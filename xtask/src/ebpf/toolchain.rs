@@ -9,6 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::shell;
 
+/// The nightly that `setup-ebpf` installs. A dated one: bpf-linker cannot read what a compiler with
+/// a newer LLVM than its own emits, and an undated nightly soon has one.
+pub(crate) const NIGHTLY: &str = "nightly-2026-05-25";
+
 /// A compiler with its own standard library's sources, and a bpf-linker.
 pub(crate) struct Toolchain {
     /// Sysroot, with `bin/cargo`, `bin/rustc` and `lib/rustlib/src/rust`.
@@ -34,7 +38,7 @@ impl fmt::Display for Toolchain {
     }
 }
 
-/// All usable toolchains, the best first: rustup's nightlies, rustup's others, the system's.
+/// All usable toolchains, the best first: [`NIGHTLY`], rustup's others, the system's.
 /// Empty when there is no bpf-linker or no compiler with sources.
 pub(crate) fn installed() -> Result<Vec<Toolchain>> {
     let Some(linker) = linker()? else {
@@ -66,7 +70,10 @@ pub(crate) fn sysroots() -> Result<Vec<PathBuf>> {
             .collect(),
         Err(_) => Vec::new(),
     };
-    sysroots.sort_by_key(|path| (!path.to_string_lossy().contains("nightly"), path.clone()));
+    sysroots.sort_by_key(|path| {
+        let is = |name: &str| path.to_string_lossy().contains(name);
+        (!is(NIGHTLY), !is("nightly"), path.clone())
+    });
     sysroots.push(PathBuf::from("/usr"));
     sysroots.retain(|sysroot| {
         let complete = ["bin/cargo", "bin/rustc"]
