@@ -198,8 +198,10 @@ fn facts(layout: &Layout) -> Facts {
             cframe,
             current_frame,
             previous,
+            root,
         } => facts.extend([
             ("thread.cframe", cframe),
+            ("thread.root_cframe", root),
             ("cframe.current_frame", current_frame),
             ("cframe.previous", previous),
         ]),

@@ -79,6 +79,7 @@ int main(void)
     FIELD("frame.code", _PyInterpreterFrame, f_code);
     FIELD("frame.prev_instr", _PyInterpreterFrame, prev_instr);
     FIELD("thread.cframe", PyThreadState, cframe);
+    FIELD("thread.root_cframe", PyThreadState, root_cframe);
     FIELD("cframe.current_frame", _PyCFrame, current_frame);
     FIELD("cframe.previous", _PyCFrame, previous);
 #else

@@ -218,6 +218,8 @@ pub struct ProcConfig {
     pub has_cframe: u64,
     /// `_PyCFrame.current_frame`; `previous` is the next word.
     pub cframe_current: u64,
+    /// `PyThreadState.root_cframe`, the outermost one.
+    pub root_cframe: u64,
     /// Byte offset in a code object of an `int` that counts words of its frames: `co_nlocalsplus`
     /// (3.11), `co_framesize` (3.12).
     pub frame_size: u64,
@@ -267,7 +269,7 @@ pub struct ProcConfig {
     /// Offset of `last_holder` in the GIL, or its address where there is one GIL (3.11).
     pub gil_holder: u64,
 }
-const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 32 * 8);
+const _: () = assert!(size_of::<ProcConfig>() == 24 + PATHS_MAX * 32 + 33 * 8);
 
 /// What the kernel half counts for one process on one CPU.
 #[repr(C)]

@@ -4,8 +4,7 @@ use super::window::{SINGLE, WHOLE_WORDS_MAX};
 use super::{EPOCH, Scratch, Step, Target, byte, get, set};
 use crate::abi::{
     BODY_WORDS, BOTTOM_BASE_FRAME, BOTTOM_NULL, ENTERING, FRAME_WORDS_MAX, HEAD_WORDS, INCOMPLETE,
-    OK, Outcome, PAGE_FAULT, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, TSTATE_WORDS_MAX, WHOLE,
-    segment_tag,
+    OK, Outcome, PAGE_FAULT, SEGMENT_HEAD, SEGMENT_RANGE, TRUNCATED, WHOLE, segment_tag,
 };
 
 /// Bytes of C stack within which a cframe and its entry frame lie: both are locals of
@@ -204,10 +203,11 @@ impl Scratch {
         leaf.wrapping_add(words * 8) == top
     }
 
-    /// Whether the level being matched is the outermost: `PyThreadState.root_cframe`, which lies in
-    /// the thread state itself. Only its `previous` is NULL; a half-written one's can be anything.
+    /// Whether the level being matched is the outermost: `PyThreadState.root_cframe`, that very
+    /// address. A half-written one's `previous` can be anything, the thread state itself included,
+    /// which compilers keep beside it on the C stack.
     #[inline(always)]
     pub(super) fn at_root_cframe(&self) -> bool {
-        self.cframe.wrapping_sub(self.header.tstate) < (TSTATE_WORDS_MAX * 8) as u64
+        self.cframe == self.header.tstate.wrapping_add(self.config.root_cframe)
     }
 }

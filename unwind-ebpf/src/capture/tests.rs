@@ -51,6 +51,7 @@ fn config() -> ProcConfig {
         datastack_chunk: 296,
         has_cframe: 1,
         cframe_current: 8,
+        root_cframe: 336,
         is_entry: 68,
         generator_state: 5,
         frame_words: 9,
@@ -161,4 +162,15 @@ fn what_was_just_removed_proves_no_cut_chain() {
             "{framesize:?}"
         );
     }
+}
+
+/// What a half-written cframe has for its `previous` can be the thread state, whose words then
+/// pass for a cframe's.
+#[test]
+fn the_thread_state_is_no_root_cframe() {
+    let mut words = thread(0);
+    words.0.insert(CFRAME + 16, TSTATE);
+    frame(&mut words, LEAF, 0, 0, 1);
+    words.0.insert(TSTATE + 8, 0);
+    assert_eq!(outcome(&words), ENTERING);
 }

@@ -16,6 +16,27 @@ impl Scratch {
     /// The outcome that ends this sample without a stack.
     #[inline(always)]
     pub fn begin<T: Target>(&mut self, target: &T, thread_pointer: u64) -> Result<(), Outcome> {
+        self.reset();
+        let tstate = self.find_state(target, thread_pointer)?;
+        self.begin_state(target, tstate)
+    }
+
+    /// The same for a thread that does not run, whose state somebody else found.
+    ///
+    /// # Errors
+    /// The outcome that ends this sample without a stack.
+    #[inline(always)]
+    pub fn begin_at<T: Target>(&mut self, target: &T, tstate: u64) -> Result<(), Outcome> {
+        self.reset();
+        let words = self.config.tstate_words;
+        if !target.copy::<TSTATE_WORDS_MAX, _>(tstate, &mut self.tstate, 0, words) {
+            return Err(PAGE_FAULT);
+        }
+        self.begin_state(target, tstate)
+    }
+
+    #[inline(always)]
+    fn reset(&mut self) {
         self.next = 0;
         self.frames = 0;
         self.outcome = OK as u64;
@@ -30,9 +51,12 @@ impl Scratch {
         self.epoch = self.epoch.wrapping_add(EPOCH);
         self.off_chunk = 0;
         self.identities = 0;
+    }
 
+    /// This thread's state, and a copy of its start.
+    #[inline(always)]
+    fn find_state<T: Target>(&mut self, target: &T, thread_pointer: u64) -> Result<u64, Outcome> {
         let mut worst = NO_STATE;
-        let mut tstate = 0;
         let mut i = 0;
         while i < PATHS_MAX {
             let found = follow(&self.config, i, target, thread_pointer);
@@ -40,8 +64,7 @@ impl Scratch {
                 let words = self.config.tstate_words;
                 if target.copy::<TSTATE_WORDS_MAX, _>(found, &mut self.tstate, 0, words) {
                     if self.tstate_word(self.config.thread_id) == thread_pointer {
-                        tstate = found;
-                        break;
+                        return Ok(found);
                     }
                     worst = FOREIGN_STATE;
                 } else {
@@ -50,9 +73,11 @@ impl Scratch {
             }
             i += 1;
         }
-        if tstate == 0 {
-            return Err(worst);
-        }
+        Err(worst)
+    }
+
+    #[inline(always)]
+    fn begin_state<T: Target>(&mut self, target: &T, tstate: u64) -> Result<(), Outcome> {
         self.header.tstate = tstate;
         self.header.interp = self.tstate_word(self.config.interp);
         self.header.gc_frame = 0;

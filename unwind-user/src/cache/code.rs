@@ -27,6 +27,9 @@ pub const BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CodeIndex(u32);
 
+/// Longer than an interrupt takes, on an emulated machine too.
+const INTERRUPT_NS: u64 = 1_000_000;
+
 /// One code object.
 #[derive(Debug)]
 pub struct CodeEntry {
@@ -41,6 +44,8 @@ pub struct CodeEntry {
     /// `CLOCK_MONOTONIC` time from which on samples without an identity may mean this one;
     /// `u64::MAX` until it is vouched for.
     pub since: u64,
+    /// Time of the sample that taught it.
+    learned: u64,
     /// Last batch in which it has to be proved.
     touched: u64,
     /// Sample that met it last, by its time, and how often that did.
@@ -114,13 +119,14 @@ impl CodeCache {
         self.by_addr.is_empty()
     }
 
-    /// Remembers a code object just read, not yet vouched for.
+    /// Remembers a code object just read for the sample taken at `time`, not yet vouched for.
     pub fn insert(
         &mut self,
         addr: Addr,
         identity: CodeIdentity,
         code: Code,
         function: FunctionId,
+        time: u64,
     ) -> CodeIndex {
         let index = CodeIndex(self.entries.len() as u32);
         self.bytes += code.heap_bytes();
@@ -130,6 +136,7 @@ impl CodeCache {
             code,
             function,
             since: u64::MAX,
+            learned: time,
             touched: 0,
             met: (0, 0),
         });
@@ -139,10 +146,12 @@ impl CodeCache {
         index
     }
 
-    /// Marks that samples from `now` on may leave this one's identity out.
+    /// Marks that samples from `now` on may leave this one's identity out, and those that were
+    /// being taken: a sample's time is when its interrupt began, and the mark may be met later.
     pub fn vouch(&mut self, index: CodeIndex, now: u64) {
         if let Some(entry) = self.entries.get_mut(index.0 as usize) {
-            entry.since = now;
+            // What the address meant before this one was learned is another matter.
+            entry.since = meant_since(entry.learned, now);
         }
     }
 
@@ -185,5 +194,28 @@ impl CodeCache {
         self.by_addr.clear();
         self.entries.clear();
         self.bytes = 0;
+    }
+}
+/// From when on an address means the code object that a sample taught at `learned` and that gets
+/// its mark at `now`.
+fn meant_since(learned: u64, now: u64) -> u64 {
+    now.saturating_sub(INTERRUPT_NS).max(learned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_that_was_being_taken_may_rely_on_the_mark() {
+        let now = 10 * INTERRUPT_NS;
+        assert!(meant_since(0, now) <= now - INTERRUPT_NS / 2);
+    }
+
+    #[test]
+    fn what_an_address_meant_before_is_another_matter() {
+        let now = 10 * INTERRUPT_NS;
+        assert_eq!(meant_since(now - 5, now), now - 5);
+        assert_eq!(meant_since(3, 5), 3);
     }
 }

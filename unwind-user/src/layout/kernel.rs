@@ -61,8 +61,10 @@ impl Layout {
                 current_frame,
                 // The next word, in both versions that have it: a test of the tables says so.
                 previous: _,
+                root,
             } => {
                 config.has_cframe = 1;
+                config.root_cframe = root;
                 config.current_frame = cframe;
                 config.cframe_current = current_frame;
                 (

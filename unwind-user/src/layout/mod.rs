@@ -104,6 +104,9 @@ pub enum CurrentFrame {
         current_frame: u64,
         /// `_PyCFrame.previous`.
         previous: u64,
+        /// `PyThreadState.root_cframe`; older recordings do not have it, and replay does not ask.
+        #[serde(default)]
+        root: u64,
     },
     /// `tstate->current_frame` (3.13, 3.14).
     Direct(u64),

@@ -61,15 +61,16 @@ impl Target {
             }
             None => self.codes.stats.misses += 1,
         }
-        self.learn(addr, identity, tables)
+        self.learn(addr, identity, time, tables)
             .map_or(Known::Freed, Known::Proved)
     }
 
-    /// Reads a code object, if it still is the one with this identity, and alive, after that.
+    /// Reads a code object for the sample taken at `time`, if it still is the one with this identity, and alive, after that.
     fn learn(
         &mut self,
         addr: Addr,
         identity: CodeIdentity,
+        time: u64,
         tables: &mut Tables,
     ) -> Option<CodeIndex> {
         // Full until the end of the batch: then all is dropped, and read again as it is met.
@@ -93,7 +94,7 @@ impl Target {
             return None;
         };
         let function = tables.function(&code.qualname, &code.filename, code.first_line);
-        let index = self.codes.insert(addr, identity, code, function);
+        let index = self.codes.insert(addr, identity, code, function, time);
         self.batch.fresh.push(index);
         Some(index)
     }

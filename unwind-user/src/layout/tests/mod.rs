@@ -147,9 +147,10 @@ fn the_kernel_half_is_told_the_same() {
         (
             config.has_cframe,
             config.current_frame,
-            config.cframe_current
+            config.cframe_current,
+            config.root_cframe
         ),
-        (1, 56, 8)
+        (1, 56, 8, 336)
     );
     assert_eq!(
         (config.is_entry, config.entry_owner, config.bottom),
