@@ -13,107 +13,17 @@ use std::process::{Child, Stdio};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use unwind_ebpf::abi::{ABI_VERSION, OK, OUTCOME_NAMES, RecordHeader, SAMPLE, WHOLE};
-use unwind_ebpf::capture::{STEPS_MAX, Scratch, Step, Target};
+use unwind_ebpf::abi::{OK, OUTCOME_NAMES, WHOLE};
 use unwind_tests::{Case, Python, pythons};
-use unwind_user::memory::{Addr, Memory, Process};
+use unwind_user::memory::{Addr, Process};
 use unwind_user::python::attach;
 use unwind_user::python::code::{read_code, read_identity};
 use unwind_user::python::frame::{End, Parsed, RawFrame, walk};
-use unwind_user::sample::{Record, Snapshot};
+use unwind_user::remote::capture::{Capture, From};
+use unwind_user::sample::Snapshot;
 
 /// Steps of the short form.
 const STEPS: usize = 40_000;
-
-struct Stopped<'a>(&'a Process);
-
-impl Target for Stopped<'_> {
-    fn copy<const L: usize, const N: usize>(
-        &self,
-        addr: u64,
-        dst: &mut [u64; N],
-        pos: u64,
-        words: u64,
-    ) -> bool {
-        assert!(L <= N);
-        if words > L as u64 || pos > (N - L) as u64 {
-            return false;
-        }
-        let mut bytes = vec![0; words as usize * 8];
-        if self.0.read(Addr(addr), &mut bytes).is_err() {
-            return false;
-        }
-        for (to, from) in dst[pos as usize..].iter_mut().zip(bytes.chunks_exact(8)) {
-            *to = u64::from_le_bytes(from.try_into().expect("8 bytes"));
-        }
-        true
-    }
-
-    fn word(&self, addr: u64) -> Option<u64> {
-        self.0.u64(Addr(addr)).ok()
-    }
-
-    fn vouched(&self, _slot: u32) -> u64 {
-        0
-    }
-}
-
-/// The kernel half's program, as `unwind-ebpf/src/main.rs` drives it.
-fn capture(scratch: &mut Scratch, target: &impl Target, thread_pointer: u64) -> Result<u32, u32> {
-    scratch.begin(target, thread_pointer)?;
-    let follow = |scratch: &mut Scratch| {
-        for _ in 0..STEPS_MAX {
-            if scratch.step(target) == Step::Done {
-                break;
-            }
-        }
-    };
-    follow(scratch);
-    if scratch.retry_as_heads(target) {
-        follow(scratch);
-    }
-    scratch.header.abi = ABI_VERSION;
-    scratch.header.kind = SAMPLE;
-    Ok(scratch.finish(target))
-}
-
-fn record_of(scratch: &Scratch, bytes: &mut Vec<u8>) {
-    bytes.clear();
-    let (header, body) = if scratch.header.flags & WHOLE != 0 {
-        (&scratch.header, &scratch.body[..])
-    } else {
-        (&scratch.heads_header, &scratch.heads[..])
-    };
-    let RecordHeader {
-        abi,
-        kind,
-        body_words,
-        time,
-        pid,
-        tid,
-        outcome,
-        flags,
-        ..
-    } = *header;
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let head = u32::from(abi) | u32::from(kind) << 16;
-    let words = [
-        pair(head, body_words),
-        time,
-        pair(pid, tid),
-        pair(outcome, flags),
-        header.tstate,
-        header.interp,
-        header.frame,
-        header.base_frame,
-        header.gc_frame,
-        header.gil_holder,
-        pair(header.frames, header.cpu),
-        header.chunk,
-    ];
-    let body = &body[..body_words as usize];
-    bytes.extend(words.iter().chain(body).flat_map(|word| word.to_le_bytes()));
-}
 
 /// What the program says of itself before it starts.
 fn read_graph(child: &mut Child) -> HashSet<(String, String)> {
@@ -165,24 +75,24 @@ fn step_child(
     let pid = Pid::from_raw(child.id() as i32);
     let attached = attach(child.id()).map_err(|error| format!("attach: {error}"))?;
     let (layout, memory) = (&attached.layout, &attached.memory);
-    let mut scratch: Box<Scratch> = Box::default();
-    scratch.config = layout.kernel_config(attached.runtime);
-    for (to, from) in scratch.config.paths.iter_mut().zip(&attached.paths) {
+    let mut config = layout.kernel_config(attached.runtime);
+    for (to, from) in config.paths.iter_mut().zip(&attached.paths) {
         *to = *from;
     }
+    let mut capture = Capture::new(config);
     ptrace::seize(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(|e| e.to_string())?;
     ptrace::interrupt(pid).map_err(|e| e.to_string())?;
     waitpid(pid, None).map_err(|e| e.to_string())?;
 
-    let target = Stopped(memory);
     let mut names: HashMap<Addr, (Vec<u8>, String)> = HashMap::new();
     let mut snapshot = Snapshot::default();
-    let (mut bytes, mut raw) = (Vec::new(), Vec::new());
+    let mut raw = Vec::new();
     let mut before: Option<Vec<Addr>> = None;
     let mut tally = Tally::default();
     for _ in 0..steps {
         let registers = ptrace::getregs(pid).map_err(|e| e.to_string())?;
-        let outcome = match capture(&mut scratch, &target, registers.fs_base) {
+        let from = From::ThreadPointer(registers.fs_base);
+        let outcome = match capture.take(memory, from) {
             Ok(outcome) | Err(outcome) => outcome,
         };
         *tally
@@ -190,8 +100,7 @@ fn step_child(
             .entry(OUTCOME_NAMES[outcome as usize])
             .or_default() += 1;
         if outcome == OK {
-            record_of(&scratch, &mut bytes);
-            let record = Record::parse(&bytes).map_err(|e| e.to_string())?;
+            let record = capture.record().map_err(|e| e.to_string())?;
             snapshot.index(&record).map_err(|e| e.to_string())?;
             raw.clear();
             let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));

@@ -14,7 +14,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
     max_term_width = 100,
     propagate_version = true,
     override_usage = "unwind run --pid PID [OPTIONS]\n       unwind run [OPTIONS] -- CMD [ARGS]...\n       \
-unwind report RECORDING [OPTIONS]"
+unwind dump --pid PID [OPTIONS]\n       unwind report RECORDING [OPTIONS]"
 )]
 #[command(
     after_help = "Exit codes: 0 done, 2 wrong usage, 125 unwind itself failed; \
@@ -31,6 +31,8 @@ pub struct Cli {
 pub enum Command {
     /// Profile running processes, or a command from its first line on.
     Run(RunArgs),
+    /// Print what every thread of a process is doing now, without stopping it.
+    Dump(DumpArgs),
     /// Turn a recording (`run --format raw`) into any other format; needs no privileges.
     Report(ReportArgs),
 }
@@ -114,6 +116,29 @@ pub struct RunArgs {
     /// Test aid: leave records in the ring for this long before they are read.
     #[arg(long, hide = true, value_name = "TIME", value_parser = parse_duration)]
     pub delay_reader: Option<Duration>,
+}
+
+/// Options of `unwind dump`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each thread is shown at one moment of its own, innermost frame first, waiting \
+threads too. For that,\nunwind moves to the CPU where the thread ran last, reads it in some \
+microseconds, and throws away\nwhat it read if the thread ran meanwhile.\n\n\
+Needs the right to ptrace the process: root, CAP_SYS_PTRACE, or, as its own user,\n\
+kernel.yama.ptrace_scope = 0. Needs no BPF."
+)]
+pub struct DumpArgs {
+    /// Process to look at.
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+
+    /// Its child processes, too.
+    #[arg(short, long)]
+    pub subprocesses: bool,
+
+    /// JSON, for programs.
+    #[arg(short, long)]
+    pub json: bool,
 }
 
 /// Options of `unwind report`.

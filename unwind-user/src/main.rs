@@ -10,6 +10,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
 use unwind_user::cli::{Cli, Command, EventArg, FormatArg, ReportArgs, RunArgs, ShapeArgs};
+use unwind_user::dump;
 use unwind_user::format::{self, Format, Lines, Recursion, Roots};
 use unwind_user::record::{self, Keep, Report};
 use unwind_user::run::session::member::Follow;
@@ -24,6 +25,11 @@ fn main() -> ExitCode {
     log_to_stderr();
     let result = match &cli.command {
         Command::Run(args) => run_options(args).and_then(|options| run::run(&options)),
+        Command::Dump(args) => dump::dump(&dump::Options {
+            pid: args.pid,
+            subprocesses: args.subprocesses,
+            json: args.json,
+        }),
         Command::Report(args) => report(args),
     };
     result.unwrap_or_else(|error| {

@@ -12,14 +12,15 @@ mod tidy;
 mod truth;
 mod vm;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 /// Commands of the unwind project
 ///
-/// `cargo xtask run --pid PID` profiles a Python process; `cargo xtask test` runs every test.
+/// `cargo xtask run --pid PID` profiles a Python process, `cargo xtask dump --pid PID` shows what its
+/// threads are doing; `cargo xtask test` runs every test.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -37,6 +38,20 @@ enum Command {
     /// capabilities that it names.
     Run {
         /// Options of `unwind run`
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "OPTIONS"
+        )]
+        args: Vec<OsString>,
+    },
+
+    /// Build the profiler in release mode and print what every thread of a process is doing
+    ///
+    /// All arguments are those of `unwind dump`: `cargo xtask dump --pid 4711`; `cargo xtask dump
+    /// --help` lists them.
+    Dump {
+        /// Options of `unwind dump`
         #[arg(
             trailing_var_arg = true,
             allow_hyphen_values = true,
@@ -133,17 +148,19 @@ enum Command {
     Audit,
 }
 
-/// Exit code of `run` for failures that are not the profiled command's.
+/// Exit code of `run` and `dump` for failures that are not the profiled command's.
 const NOT_THE_COMMAND: u8 = 125;
 
 fn main() -> ExitCode {
     // Not by clap, which would keep a leading `--` and `--help` for itself.
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == "run") {
-        return exit(run::run(&words.collect::<Vec<_>>()), NOT_THE_COMMAND);
+    if let Some(command @ ("run" | "dump")) = words.next().as_deref().and_then(OsStr::to_str) {
+        let words: Vec<OsString> = words.collect();
+        return exit(run::run(command, &words), NOT_THE_COMMAND);
     }
     let done = match &Cli::parse().command {
-        Command::Run { args } => run::run(args),
+        Command::Run { args } => run::run("run", args),
+        Command::Dump { args } => run::run("dump", args),
         Command::Test(options) => test::test(options),
         Command::Truth(options) => truth::truth(options),
         Command::Soak => test::test(&test::Options::full(&["cli"], &[], false)),

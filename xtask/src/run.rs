@@ -1,4 +1,4 @@
-//! `run`: build the profiler in release mode and become it.
+//! `run`, `dump`: build the profiler in release mode and become it.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 
 use crate::shell;
 
-/// Builds `unwind` and executes `unwind run ARGS…` in place of this process, so that signals and
+/// Builds `unwind` and executes `unwind COMMAND ARGS…` in place of this process, so that signals and
 /// the exit code are the profiler's. Returns only on failure.
-pub(crate) fn run(args: &[OsString]) -> Result<()> {
+pub(crate) fn run(command: &str, args: &[OsString]) -> Result<()> {
     let unwind = built()?;
-    let error = Command::new(&unwind).arg("run").args(args).exec();
+    let error = Command::new(&unwind).arg(command).args(args).exec();
     Err(error).with_context(|| format!("cannot start {}", unwind.display()))
 }
 

@@ -18,6 +18,8 @@ pub struct Stat {
     pub flags: u32,
     /// Start, in clock ticks (1/100 s) since boot: with the pid it names one process for good.
     pub start_time: u64,
+    /// CPU on which it runs or last ran.
+    pub cpu: u32,
 }
 
 /// Milliseconds of a clock tick: `USER_HZ` is 100 on every machine that we run on.
@@ -44,7 +46,7 @@ impl Stat {
         let close = line.iter().rposition(|&byte| byte == b')')?;
         let comm = line.get(open + 1..close)?.to_vec();
         let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
-        // The state is field 3 of proc(5); parent 4, flags 9, start time 22.
+        // The state is field 3 of proc(5); parent 4, flags 9, start time 22, CPU 39.
         let mut fields = rest.split_ascii_whitespace();
         let &[state] = fields.next()?.as_bytes() else {
             return None;
@@ -52,12 +54,14 @@ impl Stat {
         let parent = fields.next()?.parse().ok()?;
         let flags = fields.nth(4)?.parse().ok()?;
         let start_time = fields.nth(12)?.parse().ok()?;
+        let cpu = fields.nth(16)?.parse().ok()?;
         Some(Self {
             comm,
             state,
             parent,
             flags,
             start_time,
+            cpu,
         })
     }
 
@@ -89,12 +93,13 @@ mod tests {
 
     #[test]
     fn the_name_ends_at_the_last_parenthesis() {
-        let line = b"77 (a) R (b)) S 12 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 99 1";
+        let line = b"77 (a) R (b)) S 12 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 99 1 \
+            0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0";
         let stat = Stat::parse(line).expect("a line");
         assert_eq!(stat.comm, b"a) R (b)");
         assert_eq!(
-            (stat.state, stat.parent, stat.start_time),
-            (b'S', 12, 987_654)
+            (stat.state, stat.parent, stat.start_time, stat.cpu),
+            (b'S', 12, 987_654, 3)
         );
         assert!(!stat.is_kernel_thread() && !stat.has_ended());
     }
@@ -116,7 +121,8 @@ mod tests {
 
     #[test]
     fn knows_kernel_threads() {
-        let line = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 13 0 0";
+        let line = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 13 0 0 \
+            0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0";
         assert!(Stat::parse(line).expect("a line").is_kernel_thread());
     }
 

@@ -4,7 +4,7 @@ use unwind_ebpf::abi::TstatePath;
 
 use super::error::AttachError;
 use super::paths::{TlsFacts, learn};
-use super::runtime::{self, RuntimeImage};
+use super::runtime::{self, Runtime, RuntimeImage};
 use super::tstate::threads;
 use crate::layout::Layout;
 use crate::layout::debug_offsets::Trust;
@@ -36,11 +36,12 @@ pub struct Attached {
 /// # Errors
 /// [`AttachError`]: in words, and whether it may pass ([`AttachError::may_pass`]).
 pub fn attach(pid: u32) -> Result<Attached, AttachError> {
-    // The kernel gives no pid beyond i32: a larger number is nobody's.
-    let pid = i32::try_from(pid).unwrap_or(i32::MAX);
-    let process = Identity::of(pid).map_err(|error| runtime::io_error(pid, &error))?;
-    let memory = Process::new(pid);
-    let found = runtime::find(pid, &memory).map_err(|error| explain(error, pid, &memory))?;
+    let Located {
+        process,
+        memory,
+        runtime: found,
+    } = locate(pid)?;
+    let pid = process.pid;
     let threads = threads(&memory, &found.layout, found.addr);
     let facts = TlsFacts {
         tls: found.image.tls,
@@ -61,6 +62,31 @@ pub fn attach(pid: u32) -> Result<Attached, AttachError> {
         trust: found.trust,
         image: found.image,
         paths,
+    })
+}
+
+/// A process and its interpreter.
+#[derive(Debug)]
+pub(crate) struct Located {
+    pub(crate) process: Identity,
+    pub(crate) memory: Process,
+    pub(crate) runtime: Runtime,
+}
+
+/// Finds the interpreter of the process `pid` (of our own PID namespace).
+///
+/// # Errors
+/// As [`attach`].
+pub(crate) fn locate(pid: u32) -> Result<Located, AttachError> {
+    // The kernel gives no pid beyond i32: a larger number is nobody's.
+    let pid = i32::try_from(pid).unwrap_or(i32::MAX);
+    let process = Identity::of(pid).map_err(|error| runtime::io_error(pid, &error))?;
+    let memory = Process::new(pid);
+    let runtime = runtime::find(pid, &memory).map_err(|error| explain(error, pid, &memory))?;
+    Ok(Located {
+        process,
+        memory,
+        runtime,
     })
 }
 

@@ -88,6 +88,23 @@ pub fn read_code(memory: &dyn Memory, layout: &Layout, addr: Addr) -> Result<Cod
 }
 
 impl Code {
+    /// Stands for a code object that cannot be read.
+    #[must_use]
+    pub fn unreadable() -> Self {
+        Self {
+            qualname: UNREADABLE.to_owned(),
+            filename: UNREADABLE.to_owned(),
+            first_line: 0,
+            flags: 0,
+            lines: LineTable::default(),
+            identity: CodeIdentity::default(),
+            bytecode: Addr::NULL,
+            code_units: 0,
+            whole: false,
+            hidden: false,
+        }
+    }
+
     /// Where in the source the frame with this instruction pointer is; all unknown when the
     /// pointer lies outside the bytecode.
     ///

@@ -20,7 +20,7 @@ const BATCH: usize = 64;
 ///
 /// From 3.12 on it is `co_version`. On 3.11, the fields from `co_firstlineno` to `co_linetable`,
 /// and a hash of the start of each object that [`crate::layout::CodeLayout::identity_objects`] names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CodeIdentity {
     words: [u64; IDENTITY_WORDS_MAX],
     objects: [u64; IDENTITY_OBJECTS],

@@ -15,6 +15,7 @@ pub mod runtime;
 pub mod string;
 pub mod tstate;
 
+pub(crate) use attach::locate;
 pub use attach::{Attached, attach};
 pub use error::{AttachError, PythonChild};
 

@@ -136,7 +136,7 @@ fn check_state(pid: i32) -> Result<String, AttachError> {
     }
 }
 
-pub(super) fn io_error(pid: i32, error: &std::io::Error) -> AttachError {
+pub(crate) fn io_error(pid: i32, error: &std::io::Error) -> AttachError {
     match error.kind() {
         ErrorKind::PermissionDenied => AttachError::NoPermission { pid },
         // ENOENT from the directory, ESRCH from a file that was open already.

@@ -1,0 +1,348 @@
+//! `unwind dump` and the library behind it, against what programs say of themselves.
+
+#[path = "truth/judge.rs"]
+#[allow(dead_code, reason = "shared with the suite `truth`")]
+mod judge;
+#[path = "truth/program.rs"]
+#[allow(dead_code, reason = "shared with the suite `truth`")]
+mod program;
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use judge::Rules;
+use program::Program;
+use serde_json::{Value, json};
+use unwind_tests::{Case, Profile, Python, pythons, unwind};
+use unwind_user::format::Label;
+use unwind_user::format::folded::Line;
+use unwind_user::remote::{Incomplete, Unwinder};
+
+/// After this, what is waited for will not come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn for_each(name: &str, case: impl Fn(&Python) -> Result<String, String>) {
+    let mut failed = Vec::new();
+    for python in pythons() {
+        let report = Case::new("dump", &python.label, name);
+        match case(&python) {
+            Ok(measured) => {
+                println!("{} {name}: {measured}", python.label);
+                report.ok();
+            }
+            Err(why) => {
+                report.failed(&why);
+                failed.push(format!("{}: {why}", python.label));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{name}: {failed:#?}");
+}
+
+fn dump(pid: u32, options: &[&str]) -> Output {
+    let mut command = Command::new(unwind());
+    command
+        .args(["dump", "--pid", &pid.to_string()])
+        .args(options);
+    command.output().expect("unwind runs")
+}
+
+fn json_of(output: &Output) -> Result<Value, String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text)
+        .map_err(|error| format!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Name, file, lines and columns of a frame, as `held.py` says them.
+fn said(frame: &Value) -> Value {
+    json!([
+        frame["function"],
+        frame["file"],
+        frame["line"],
+        frame["end_line"],
+        frame["column"],
+        frame["end_column"]
+    ])
+}
+
+#[test]
+fn every_place_is_what_the_program_says() {
+    for_each("places", |python| {
+        let mut command = python.program("held.py");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let held = held(&mut child);
+        child.kill().ok();
+        child.wait().ok();
+        held
+    });
+}
+
+fn held(child: &mut std::process::Child) -> Result<String, String> {
+    use std::io::BufRead as _;
+    let stdout = child.stdout.take().ok_or("no pipe")?;
+    let mut stdin = child.stdin.take().ok_or("no pipe")?;
+    let mut places = 0;
+    for line in std::io::BufReader::new(stdout).lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        let expected: Vec<Value> = serde_json::from_str(&line).map_err(|e| e.to_string())?;
+        if expected.is_empty() {
+            return match places {
+                // As many as there are below `places` in the program.
+                34.. => Ok(format!("{places} places")),
+                _ => Err(format!("only {places} places")),
+            };
+        }
+        places += 1;
+        let output = dump(child.id(), &["--json"]);
+        let document = json_of(&output)?;
+        let thread = &document["processes"][0]["threads"][0];
+        if thread["incomplete"] != Value::Null || thread["main"] != json!(true) {
+            return Err(format!("place {places}: {thread}"));
+        }
+        let frames = thread["frames"].as_array().ok_or("no frames")?;
+        let (leaf, outer) = frames.split_first().ok_or("no frames")?;
+        let outer: Vec<Value> = outer.iter().map(said).collect();
+        // It may still be on its way to where it waits.
+        if leaf["function"] != "hold" {
+            return Err(format!("place {places}: innermost is {leaf}"));
+        }
+        if let Some((ours, theirs)) = outer.iter().zip(&expected).find(|(a, b)| a != b) {
+            return Err(format!("place {places}: {ours}, not {theirs}"));
+        }
+        if outer.len() != expected.len() {
+            let (ours, theirs) = (outer.len(), expected.len());
+            return Err(format!("place {places}: {ours} frames, not {theirs}"));
+        }
+        stdin.write_all(b"\n").map_err(|error| error.to_string())?;
+    }
+    Err(format!("the program ended after {places} places"))
+}
+
+/// Reads a program's moving stack as often as can be, in `seconds`.
+fn watch(program: &Program, seconds: u64) -> Result<(Profile, u64, u64), String> {
+    let mut unwinder = Unwinder::attach(program.pid).map_err(|error| error.to_string())?;
+    let (mut lines, mut reads, mut moving) = (Vec::new(), 0, 0);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        for thread in unwinder.threads().map_err(|error| error.to_string())? {
+            reads += 1;
+            match thread.stack.incomplete {
+                None => {}
+                Some(Incomplete::Moving | Incomplete::Entering) => {
+                    moving += 1;
+                    continue;
+                }
+                Some(other) => return Err(format!("a stack is incomplete: {other}")),
+            }
+            let frames = thread
+                .stack
+                .frames
+                .iter()
+                .rev()
+                .map(|frame| Label::Function {
+                    name: frame.code.qualname.clone(),
+                    file: frame.code.filename.clone(),
+                    line: frame.location.line,
+                });
+            let frames = frames.collect();
+            lines.push(Line { frames, count: 1 });
+        }
+    }
+    let stats = Value::Null;
+    Ok((Profile { lines, stats }, reads, moving))
+}
+
+#[test]
+fn no_moving_stack_is_torn() {
+    for shape in ["chain", "generators", "callbacks"] {
+        for_each(shape, |python| {
+            let program = Program::start(python, "shapes.py", &[shape])?;
+            let rules = Rules::read(&program.said)?;
+            let (profile, reads, moving) = watch(&program, 2)?;
+            let verdict = rules.judge(&profile);
+            verdict.all_good()?;
+            if moving * 20 > reads || verdict.good < 100 {
+                return Err(format!(
+                    "{moving} of {reads} reads gave nothing: {verdict:?}"
+                ));
+            }
+            Ok(format!("{} good, {moving} of {reads} moving", verdict.good))
+        });
+    }
+}
+
+#[test]
+fn every_thread_of_a_crowd_is_there() {
+    for_each("crowd", |python| {
+        let program = Program::start(python, "held.py", &["threads", "300"])?;
+        let ids = program.said.as_array().ok_or("no ids")?;
+        let begun = Instant::now();
+        let document = json_of(&dump(program.pid, &["--json"]))?;
+        let took = begun.elapsed();
+        let threads = document["processes"][0]["threads"]
+            .as_array()
+            .ok_or("no threads")?;
+        let missing = ids.iter().find(|id| {
+            let is_it = |thread: &&Value| thread["native_id"] == **id;
+            let found = threads.iter().find(is_it);
+            found.is_none_or(|thread| {
+                let frames = thread["frames"].as_array();
+                let outermost = frames.and_then(|frames| frames.last());
+                let root = outermost.map(|frame| &frame["function"]);
+                let main = thread["main"] == json!(true);
+                thread["incomplete"] != Value::Null
+                    || root
+                        != Some(&json!(if main {
+                            "<module>"
+                        } else {
+                            "Thread._bootstrap"
+                        }))
+            })
+        });
+        match missing {
+            Some(id) => Err(format!("thread {id} is not whole")),
+            None if threads.len() != ids.len() => Err(format!("{} threads", threads.len())),
+            None => Ok(format!("{} threads in {took:?}", threads.len())),
+        }
+    });
+}
+
+#[test]
+fn text_names_threads_and_source() {
+    for_each("text", |python| {
+        let program = Program::start(python, "held.py", &["threads", "2"])?;
+        let text = || String::from_utf8_lossy(&dump(program.pid, &[]).stdout).into_owned();
+        // It said that it is ready before it waits.
+        let begun = Instant::now();
+        let mut shown = text();
+        while !shown.contains("        sys.stdin.readline()\n") && begun.elapsed() < PATIENCE {
+            shown = text();
+        }
+        let wanted = [
+            format!("Process {}: ", program.pid),
+            format!("Thread {} ", program.pid),
+            "main, sleeping".to_owned(),
+            "Thread._bootstrap (".to_owned(),
+            "        sys.stdin.readline()".to_owned(),
+        ];
+        match wanted.iter().find(|part| !shown.contains(part.as_str())) {
+            Some(part) => Err(format!("no {part:?} in {shown}")),
+            None => Ok(format!("{} lines", shown.lines().count())),
+        }
+    });
+}
+
+#[test]
+fn a_shell_is_refused_and_its_child_is_shown() {
+    for_each("children", |python| {
+        let mut child = python.program("held.py");
+        // A shell that is not replaced by its last command.
+        let words = std::iter::once(child.get_program()).chain(child.get_args());
+        let words: Vec<_> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let script = format!("{} threads 1; exit 3", words.join(" "));
+        child = Command::new("sh");
+        child.args(["-c", &script]);
+        child.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = child.spawn().map_err(|error| error.to_string())?;
+        let mut line = String::new();
+        let stdout = shell.stdout.take().ok_or("no pipe")?;
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line)
+            .map_err(|error| error.to_string())?;
+        let refused = dump(shell.id(), &[]);
+        let shown = dump(shell.id(), &["--subprocesses", "--json"]);
+        drop(shell.stdin.take());
+        shell.wait().map_err(|error| error.to_string())?;
+        let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+        if refused.status.code() != Some(125) || !words.contains("runs no Python") {
+            return Err(format!("{:?}: {words}", refused.status));
+        }
+        let document = json_of(&shown)?;
+        match document["processes"].as_array().map(Vec::len) {
+            Some(1) if shown.status.success() => Ok(words.trim().to_owned()),
+            _ => Err(format!("{document}")),
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let python = pythons().into_iter().next().expect("an interpreter");
+    let program = Program::start(&python, "held.py", &["threads", "100"]).expect("it starts");
+    let mut command = Command::new(unwind());
+    command.args(["dump", "--pid", &program.pid.to_string()]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("unwind runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert!(output.status.success(), "{:?}", output.status);
+}
+
+/// Whether a value has the fields and types that the published schema gives it, down to the leaves.
+fn conforms(value: &Value, schema: &Value, defs: &Value) -> Result<(), String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        return conforms(value, &defs[name], defs);
+    }
+    let is = |kind: &Value| match kind.as_str() {
+        Some("null") => value.is_null(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_u64(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        _ => false,
+    };
+    let fits = match (&schema["type"], &schema["enum"], &schema["const"]) {
+        (Value::Array(kinds), ..) => kinds.iter().any(is),
+        (kind @ Value::String(_), ..) => is(kind),
+        (_, Value::Array(values), _) => values.contains(value),
+        (.., constant) => constant == value,
+    };
+    if !fits {
+        return Err(format!("{value} is not {schema}"));
+    }
+    for item in value.as_array().into_iter().flatten() {
+        conforms(item, &schema["items"], defs)?;
+    }
+    if let Some(fields) = value.as_object() {
+        let described = schema["properties"].as_object().ok_or("no properties")?;
+        let required = schema["required"].as_array().ok_or("nothing required")?;
+        let names: Vec<Value> = fields.keys().map(|name| json!(name)).collect();
+        if names.len() != required.len() || !required.iter().all(|name| names.contains(name)) {
+            return Err(format!("{names:?}, not {required:?}"));
+        }
+        for (name, field) in fields {
+            let schema = described.get(name).ok_or("a field is not described")?;
+            conforms(field, schema, defs)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn json_is_what_its_schema_says() {
+    let schema = include_str!("../unwind-user/src/dump/dump.schema.json");
+    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
+    for_each("schema", |python| {
+        let program = Program::start(python, "held.py", &["threads", "3"])?;
+        let document = json_of(&dump(program.pid, &["--json"]))?;
+        conforms(&document, &schema, &schema["$defs"])?;
+        let mut other = document;
+        other["processes"][0]["threads"][0]["state"] = json!(1);
+        match conforms(&other, &schema, &schema["$defs"]) {
+            Ok(()) => Err("anything conforms".to_owned()),
+            Err(_) => Ok("as described".to_owned()),
+        }
+    });
+}

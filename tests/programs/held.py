@@ -1,0 +1,200 @@
+"""Stands still at one place after the other, for a test to compare with a dump of it.
+
+At each place a line of JSON on stdout: the frames, innermost first, as [qualified name, file, line,
+end line, column, end column]; then it waits for a line on stdin. At last an empty list.
+
+`held.py threads N` starts N threads that wait instead, and says their native ids.
+"""
+import json
+import sys
+import threading
+
+
+def position(frame):
+    code = frame.f_code
+    for index, where in enumerate(code.co_positions()):
+        if index == frame.f_lasti // 2:
+            return list(where)
+
+
+def hold():
+    frames = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        frames.append([code.co_qualname, code.co_filename, *position(frame)])
+        frame = frame.f_back
+    sys.stdout.write(json.dumps(frames) + "\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
+class Näme:
+    def __init__(self, place):
+        place()
+
+    def method(self, place):
+        return (lambda: place())()
+
+    @classmethod
+    def made(cls, place): place()
+
+    @property
+    def value(self):
+        hold()
+
+    def __del__(self):
+        hold()
+
+    def __enter__(self):
+        hold()
+        return self
+
+    def __exit__(self, *exception):
+        hold()
+
+    def __lt__(self, other):
+        hold()
+        return False
+
+    def __getattr__(self, name):
+        hold()
+        return name
+
+
+def generator(place):
+    yield 1
+    place()
+    yield from inner(place)
+
+
+def inner(place):
+    try:
+        yield 2
+    finally:
+        place()
+
+
+async def coroutine(place, left):
+    if left:
+        return await coroutine(place, left - 1)
+    place()
+
+
+async def async_generator(place):
+    place()
+    yield 1
+
+
+async def each(place):
+    async for _ in async_generator(place):
+        place()
+
+
+def drive(awaitable):
+    try:
+        awaitable.send(None)
+    except StopIteration:
+        pass
+
+
+def recurse(left, place):
+    if left:
+        recurse(left - 1, place)
+    else:
+        place()
+
+
+def raising():
+    try:
+        raise ValueError("held")
+    except ValueError:
+        hold()
+    finally:
+        hold()
+
+
+def decorated(function):
+    def wrapper(*args, **kwargs):
+        return function(
+            *args,
+            **kwargs,
+        )
+
+    return wrapper
+
+
+@decorated
+def plain(place):
+    place()
+
+
+def places():
+    hold()
+    plain(hold)
+    thing = Näme(hold)
+    thing.method(hold)
+    Näme.made(hold)
+    thing.value
+    thing.absent
+    with thing:
+        hold()
+    list(map(lambda _: hold(), [1]))
+    sorted([1, 2], key=lambda _: hold() or 0)
+    min(thing, thing)
+    list(generator(hold))
+    stopped = inner(hold)
+    next(stopped)
+    stopped.close()
+    thrown = inner(hold)
+    next(thrown)
+    try:
+        thrown.throw(KeyError)
+    except KeyError:
+        pass
+    [hold() for _ in range(1)]
+    {hold(): 1 for _ in "a"}
+    any(hold() for _ in "ab")
+    drive(coroutine(hold, 3))
+    drive(each(hold))
+    recurse(40, hold)
+    recurse(900, hold)
+    raising()
+    exec(compile("\n\nhold()", "exec'd <file>", "exec"), globals())
+    eval("hold()")
+    many = "def many():\n" + "    x = 1\n" * 5000 + "    hold()\n"
+    exec(compile(many, "many.py", "exec"), globals())
+    globals()["many"]()
+
+    class Body:
+        hold()
+
+    del thing
+
+
+def threads(count):
+    ready = threading.Barrier(count + 1)
+    done = threading.Event()
+
+    def wait(left):
+        if left:
+            wait(left - 1)
+        else:
+            ready.wait()
+            done.wait()
+
+    for number in range(count):
+        threading.Thread(target=wait, args=(number % 20,), daemon=True).start()
+    ready.wait()
+    ids = [thread.native_id for thread in threading.enumerate()]
+    sys.stdout.write(json.dumps(ids) + "\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
+sys.setrecursionlimit(3000)
+if sys.argv[1:2] == ["threads"]:
+    threads(int(sys.argv[2]))
+else:
+    places()
+    sys.stdout.write("[]\n")

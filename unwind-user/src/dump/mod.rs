@@ -1,0 +1,141 @@
+//! `unwind dump`: what every thread of a process is doing now.
+
+mod json;
+mod source;
+mod text;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::process;
+use crate::python::AttachError;
+use crate::remote::{Incomplete, Thread, Unwinder};
+use crate::run::FAILED;
+use source::Sources;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The process, a number of our own PID namespace.
+    pub pid: u32,
+    /// Its children, too.
+    pub subprocesses: bool,
+    /// JSON instead of text.
+    pub json: bool,
+}
+
+/// One process and its threads.
+struct Dump {
+    unwinder: Unwinder,
+    threads: Vec<Thread>,
+}
+
+/// Prints the stacks of all threads to standard output.
+///
+/// # Errors
+/// When the process cannot be read, or standard output cannot be written.
+pub fn dump(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut dumps = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    let first = read(options.pid);
+    if options.subprocesses {
+        let parent = i32::try_from(options.pid).unwrap_or(i32::MAX);
+        let mut not_python = None;
+        match first {
+            Ok(dump) => dumps.push(dump),
+            // A shell whose children are Python.
+            Err(error @ AttachError::NotPython { .. }) => not_python = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+        for child in process::descendants(parent) {
+            match read(child.cast_unsigned()) {
+                Ok(dump) => dumps.push(dump),
+                Err(error) if is_no_matter(&error) => {}
+                Err(error) => {
+                    // Nothing is left to do if standard error is closed.
+                    let _ = writeln!(io::stderr(), "unwind: {error}");
+                    code = ExitCode::from(FAILED);
+                }
+            }
+        }
+        if let Some(error) = not_python.filter(|_| dumps.is_empty()) {
+            return Err(error.into());
+        }
+    } else {
+        dumps.push(first?);
+    }
+    let mut out = String::new();
+    if options.json {
+        json::write(&dumps, &mut out)?;
+    } else {
+        for (nth, dump) in dumps.iter().enumerate() {
+            if nth > 0 {
+                out.push('\n');
+            }
+            text::write(dump, &mut out);
+        }
+    }
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(out.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(code),
+        result => result
+            .context("cannot write to standard output")
+            .map(|()| code),
+    }
+}
+
+fn read(pid: u32) -> Result<Dump, AttachError> {
+    let mut unwinder = Unwinder::attach(pid)?;
+    let threads = unwinder.threads()?;
+    Ok(Dump { unwinder, threads })
+}
+
+/// Whether a child is none that anyone would look for here.
+const fn is_no_matter(error: &AttachError) -> bool {
+    matches!(
+        error,
+        AttachError::NotPython { .. }
+            | AttachError::Gone { .. }
+            | AttachError::Zombie { .. }
+            | AttachError::KernelThread { .. }
+            | AttachError::Thread { .. }
+    )
+}
+
+/// The kernel's state letter in a word.
+fn state_word(state: char) -> &'static str {
+    match state {
+        'R' => "running",
+        'S' | 'I' => "sleeping",
+        'D' => "waiting for the disk",
+        'T' => "stopped",
+        't' => "stopped by a debugger",
+        'Z' | 'X' | 'x' => "ended",
+        _ => "in an unknown state",
+    }
+}
+
+/// The command line, safe to print on one line.
+fn command(unwinder: &Unwinder) -> String {
+    let words: Vec<String> = unwinder
+        .process
+        .command
+        .iter()
+        .map(|word| process::printable(word.as_encoded_bytes()))
+        .collect();
+    if words.is_empty() {
+        return unwinder.process.comm.clone();
+    }
+    words.join(" ")
+}
+
+/// The sources of a process.
+fn sources(dump: &Dump) -> Sources {
+    Sources::of(dump.unwinder.process.pid)
+}

@@ -1,0 +1,133 @@
+//! Lines of the target's source files.
+//!
+//! A file name comes from the target's memory: it can name anything. Only regular files below the
+//! target's own root are read, never past a size, and links in them lead nowhere outside.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
+use crate::process::printable;
+
+/// Longest source file that is read, in bytes.
+const FILE_MAX: u64 = 4 << 20;
+/// Files kept.
+const FILES_MAX: usize = 256;
+/// Characters of a line that are shown.
+const LINE_CHARS_MAX: usize = 160;
+
+/// Source files of one process, each read once.
+#[derive(Debug)]
+pub(super) struct Sources {
+    root: Option<File>,
+    files: HashMap<String, Vec<u8>>,
+}
+
+impl Sources {
+    /// The files that the process `pid` sees.
+    pub(super) fn of(pid: i32) -> Self {
+        Self {
+            root: File::open(format!("/proc/{pid}/root")).ok(),
+            files: HashMap::new(),
+        }
+    }
+
+    /// A line of a file, without its indentation, safe to print; none where it cannot be read, or
+    /// has no such line.
+    pub(super) fn line(&mut self, file: &str, line: u32) -> Option<String> {
+        if !self.files.contains_key(file) {
+            if self.files.len() >= FILES_MAX {
+                return None;
+            }
+            let bytes = self.read(file).unwrap_or_default();
+            self.files.insert(file.to_owned(), bytes);
+        }
+        let text = self.files.get(file)?;
+        let line = usize::try_from(line).ok()?.checked_sub(1)?;
+        let line = text.split(|&byte| byte == b'\n').nth(line)?;
+        let line = printable(line.trim_ascii());
+        let shown = match line.char_indices().nth(LINE_CHARS_MAX) {
+            Some((end, _)) => format!("{}…", line.get(..end)?),
+            None => line,
+        };
+        Some(shown).filter(|line| !line.is_empty())
+    }
+
+    fn read(&self, file: &str) -> Option<Vec<u8>> {
+        // A relative name meant something when the process started; nobody knows what.
+        if !file.starts_with('/') {
+            return None;
+        }
+        // NONBLOCK: a pipe would keep us waiting for its other end.
+        let how = OpenHow::new()
+            .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let file = File::from(openat2(self.root.as_ref()?, file, how).ok()?);
+        let metadata = file.metadata().ok()?;
+        if !metadata.is_file() || metadata.size() > FILE_MAX {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(FILE_MAX).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours() -> Sources {
+        Sources::of(std::process::id() as i32)
+    }
+
+    fn path(name: &str) -> String {
+        let name = format!("unwind-source-{}-{name}", std::process::id());
+        std::env::temp_dir().join(name).display().to_string()
+    }
+
+    #[test]
+    fn gives_lines_that_are_safe_to_print() {
+        let file = path("lines.py");
+        std::fs::write(&file, b"first\n    \x1b[2Jsecond\n\n\xff\n").expect("a file");
+        let mut sources = ours();
+        let mut line = |n| sources.line(&file, n);
+        assert_eq!(line(1).as_deref(), Some("first"));
+        assert_eq!(line(2).as_deref(), Some("\u{fffd}[2Jsecond"));
+        assert_eq!(line(3), None);
+        assert_eq!(line(4).as_deref(), Some("\u{fffd}"));
+        assert_eq!((line(0), line(99), line(u32::MAX)), (None, None, None));
+        std::fs::remove_file(file).expect("our file");
+    }
+
+    #[test]
+    fn cuts_long_lines() {
+        let file = path("long.py");
+        std::fs::write(&file, "ä".repeat(1000)).expect("a file");
+        let line = ours().line(&file, 1).expect("a line");
+        assert_eq!(line.chars().count(), LINE_CHARS_MAX + 1);
+        std::fs::remove_file(file).expect("our file");
+    }
+
+    #[test]
+    fn reads_regular_files_only() {
+        let mut sources = ours();
+        for other in [
+            "/dev/zero",
+            "/",
+            "relative.py",
+            "<string>",
+            "",
+            "/nothing/there",
+        ] {
+            assert_eq!(sources.line(other, 1), None, "{other}");
+        }
+        let pipe = path("pipe");
+        nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert_eq!(sources.line(&pipe, 1), None);
+        std::fs::remove_file(pipe).expect("our pipe");
+    }
+}

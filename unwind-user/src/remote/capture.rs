@@ -1,0 +1,159 @@
+//! The kernel half's capture, run by us on a thread that does not run.
+//!
+//! It is the same code that runs in the interrupt, over another [`Memory`]: what it believes of a
+//! frame chain, and which states between two instructions it refuses, is written once.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use unwind_ebpf::abi::{
+    ABI_VERSION, Outcome, ProcConfig, RecordHeader, SAMPLE, WHOLE, vouched_mark,
+};
+use unwind_ebpf::capture::{STEPS_MAX, Scratch, Step, Target};
+
+use crate::memory::{Addr, Memory};
+use crate::sample::{Record, RecordError};
+
+/// Where the capture begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The address of a `PyThreadState`.
+    State(Addr),
+    /// A thread's FS base, from which the paths of the configuration lead to its state.
+    ThreadPointer(u64),
+}
+
+/// Room for one sample, used again for the next.
+pub struct Capture {
+    scratch: Box<Scratch>,
+    record: Vec<u8>,
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture").finish_non_exhaustive()
+    }
+}
+
+impl Capture {
+    /// A capture of threads of the process that `config` describes; nobody vouches for its code
+    /// objects, so each record has the identity of every one.
+    #[must_use]
+    pub fn new(config: ProcConfig) -> Self {
+        let mut scratch: Box<Scratch> = Box::default();
+        scratch.config = config;
+        Self {
+            scratch,
+            record: Vec::new(),
+        }
+    }
+
+    /// Captures one thread, which must not run meanwhile. The record is of the kind that the ring
+    /// carries, whatever its outcome.
+    ///
+    /// # Errors
+    /// The outcome that ended it before there was a stack.
+    pub fn take(&mut self, memory: &dyn Memory, from: From) -> Result<u32, Outcome> {
+        let target = Foreign {
+            memory,
+            buffer: RefCell::default(),
+        };
+        let scratch = &mut *self.scratch;
+        match from {
+            From::State(state) => scratch.begin_at(&target, state.0)?,
+            From::ThreadPointer(pointer) => scratch.begin(&target, pointer)?,
+        }
+        follow(scratch, &target);
+        if scratch.retry_as_heads(&target) {
+            follow(scratch, &target);
+        }
+        scratch.header.abi = ABI_VERSION;
+        scratch.header.kind = SAMPLE;
+        let outcome = scratch.finish(&target);
+        let (header, body) = if scratch.header.flags & WHOLE != 0 {
+            (&scratch.header, &scratch.body[..])
+        } else {
+            (&scratch.heads_header, &scratch.heads[..])
+        };
+        write(header, body, &mut self.record);
+        Ok(outcome)
+    }
+
+    /// What [`Self::take`] captured last.
+    ///
+    /// # Errors
+    /// When it captured nothing yet.
+    pub fn record(&self) -> Result<Record<'_>, RecordError> {
+        Record::parse(&self.record)
+    }
+}
+
+fn follow(scratch: &mut Scratch, target: &impl Target) {
+    for _ in 0..STEPS_MAX {
+        if scratch.step(target) == Step::Done {
+            break;
+        }
+    }
+}
+
+/// The bytes of a record, in the order of [`RecordHeader`]'s fields.
+fn write(header: &RecordHeader, body: &[u64], bytes: &mut Vec<u8>) {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let head = u32::from(header.abi) | u32::from(header.kind) << 16;
+    let words = [
+        pair(head, header.body_words),
+        header.time,
+        pair(header.pid, header.tid),
+        pair(header.outcome, header.flags),
+        header.tstate,
+        header.interp,
+        header.frame,
+        header.base_frame,
+        header.gc_frame,
+        header.gil_holder,
+        pair(header.frames, header.cpu),
+        header.chunk,
+    ];
+    let body = body.get(..header.body_words as usize).unwrap_or(body);
+    bytes.clear();
+    bytes.extend(words.iter().chain(body).flat_map(|word| word.to_le_bytes()));
+}
+
+/// A thread of another process.
+struct Foreign<'a> {
+    memory: &'a dyn Memory,
+    buffer: RefCell<Vec<u8>>,
+}
+
+impl Target for Foreign<'_> {
+    fn copy<const L: usize, const N: usize>(
+        &self,
+        addr: u64,
+        dst: &mut [u64; N],
+        pos: u64,
+        words: u64,
+    ) -> bool {
+        if words > L as u64 || pos > N.saturating_sub(L) as u64 {
+            return false;
+        }
+        let mut bytes = self.buffer.borrow_mut();
+        bytes.resize(words as usize * 8, 0);
+        if self.memory.read(Addr(addr), &mut bytes).is_err() {
+            return false;
+        }
+        let dst = dst.get_mut(pos as usize..).unwrap_or_default();
+        for (to, from) in dst.iter_mut().zip(bytes.as_chunks().0) {
+            *to = u64::from_le_bytes(*from);
+        }
+        true
+    }
+
+    fn word(&self, addr: u64) -> Option<u64> {
+        self.memory.u64(Addr(addr)).ok()
+    }
+
+    fn vouched(&self, _slot: u32) -> u64 {
+        // Without a salt, the mark of NULL, which is no code object.
+        vouched_mark(0, 0)
+    }
+}

@@ -1,0 +1,250 @@
+//! Stacks of threads that do not run at the moment, read from outside, without stopping them.
+//!
+//! The same capture and the same walk as for samples, over `process_vm_readv`. What is shown is
+//! one moment of each thread ([`still`] says what that proves and what it costs); the threads of a
+//! process are read one after the other, each at a moment of its own.
+//!
+//! ```no_run
+//! use unwind_user::remote::Unwinder;
+//!
+//! # fn main() -> Result<(), unwind_user::python::AttachError> {
+//! let mut unwinder = Unwinder::attach(1234)?;
+//! for thread in unwinder.threads()? {
+//!     println!("thread {}", thread.native_id);
+//!     for frame in &thread.stack.frames {
+//!         println!("  {} ({}:{:?})", frame.code.qualname, frame.code.filename, frame.location.line);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod capture;
+pub mod still;
+mod thread;
+
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+
+use unwind_ebpf::abi::{ENTERING, HOLDS_GIL, OK, TRUNCATED, WHOLE};
+
+use crate::layout::Layout;
+use crate::memory::{Addr, Memory as _, Process};
+use crate::process::{self, Identity, namespace};
+use crate::python::code::{Code, read_code};
+use crate::python::frame::{End, Parsed, RawFrame, walk};
+use crate::python::identity::read_identity;
+use crate::python::tstate::{self, ThreadState};
+use crate::python::{self, AttachError, runtime};
+use crate::sample::Snapshot;
+use capture::{Capture, From};
+use still::{Reader, Still};
+
+pub use thread::{Frame, Incomplete, Stack, Thread};
+
+/// Tries to read one thread in one moment.
+const TRIES: usize = 50;
+/// Code objects kept from thread to thread and from call to call; when full, all are dropped.
+const CODES_MAX: usize = 1 << 16;
+
+/// Reads the stacks of one process.
+#[derive(Debug)]
+pub struct Unwinder {
+    /// Who it is.
+    pub process: Identity,
+    /// Where its build of CPython keeps things.
+    pub layout: Layout,
+    memory: Process,
+    runtime: Addr,
+    reader: Reader,
+    capture: Capture,
+    snapshot: Snapshot,
+    raw: Vec<RawFrame>,
+    codes: HashMap<Addr, Rc<Code>>,
+}
+
+impl Unwinder {
+    /// Finds the interpreter of the process `pid` (of our own PID namespace). Neither stops nor
+    /// changes the process.
+    ///
+    /// # Errors
+    /// [`AttachError`]: what the process is instead, or why it cannot be read.
+    pub fn attach(pid: u32) -> Result<Self, AttachError> {
+        let found = python::locate(pid)?;
+        let gone = |error: io::Error| runtime::io_error(found.process.pid, &error);
+        let reader = Reader::new().map_err(gone)?;
+        let config = found.runtime.layout.kernel_config(found.runtime.addr);
+        Ok(Self {
+            process: found.process,
+            layout: found.runtime.layout,
+            memory: found.memory,
+            runtime: found.runtime.addr,
+            reader,
+            capture: Capture::new(config),
+            snapshot: Snapshot::default(),
+            raw: Vec::new(),
+            codes: HashMap::new(),
+        })
+    }
+
+    /// The stacks of all threads that have a Python thread state, the main thread's first, then in
+    /// the order in which they were started. A thread that cannot be read is listed, and why.
+    ///
+    /// # Errors
+    /// [`AttachError::Gone`] when the process has ended.
+    pub fn threads(&mut self) -> Result<Vec<Thread>, AttachError> {
+        let pid = self.process.pid;
+        let mut states = tstate::threads(&self.memory, &self.layout, self.runtime);
+        // One that no thread uses has no id.
+        states.retain(|state| state.thread_id != 0);
+        states.reverse();
+        let tids = self
+            .tids()
+            .map_err(|error| runtime::io_error(pid, &error))?;
+        let mut threads: Vec<Thread> = Vec::with_capacity(states.len());
+        for state in &states {
+            threads.push(self.thread(state, tids.get(&state.native_thread_id).copied()));
+        }
+        self.reader.release();
+        if !self.process.is_alive() {
+            return Err(AttachError::Gone { pid });
+        }
+        threads.sort_by_key(|thread| !thread.is_main);
+        Ok(threads)
+    }
+
+    /// Ids of the threads as the process knows them, and as we do.
+    fn tids(&self) -> io::Result<HashMap<u64, i32>> {
+        let is_ours = self.process.namespace_pids.len() == 1;
+        let native = |tid: i32| {
+            let own = if is_ours {
+                Some(tid)
+            } else {
+                namespace::pids(tid).ok()?.last().copied()
+            };
+            Some((u64::try_from(own?).ok()?, tid))
+        };
+        let tids = process::threads(self.process.pid)?;
+        Ok(tids.into_iter().filter_map(native).collect())
+    }
+
+    /// Reads one thread, which `/proc` knows as `tid`.
+    fn thread(&mut self, state: &ThreadState, tid: Option<i32>) -> Thread {
+        let pid = self.process.pid;
+        let name = tid.and_then(|tid| process::thread_name(pid, tid));
+        let mut thread = Thread {
+            tid,
+            native_id: state.native_thread_id,
+            name: name.unwrap_or_default(),
+            interpreter: self
+                .memory
+                .u64(state.interp.add(self.layout.interp.id))
+                .ok(),
+            is_main: tid == Some(pid),
+            holds_gil: false,
+            state: None,
+            stack: Stack::default(),
+        };
+        thread.stack.incomplete = match tid {
+            Some(tid) => self.stack(state.addr, tid, &mut thread),
+            None => Some(Incomplete::Ended),
+        };
+        thread
+    }
+
+    /// Reads the stack of one thread in one moment, and what is missing of it.
+    fn stack(&mut self, state: Addr, tid: i32, thread: &mut Thread) -> Option<Incomplete> {
+        let mut why = Incomplete::Moving;
+        for _ in 0..TRIES {
+            let still = match self.reader.hold(self.process.pid, tid) {
+                Ok(Some(still)) => still,
+                Ok(None) => {
+                    why = Incomplete::Moving;
+                    self.reader.release();
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Some(Incomplete::Forbidden);
+                }
+                Err(_) => return Some(Incomplete::Ended),
+            };
+            let incomplete = self.moment(state, &still, thread);
+            if !still.held() {
+                why = Incomplete::Moving;
+            } else if incomplete == Some(Incomplete::Entering) {
+                // Some instructions on it will be clear.
+                why = Incomplete::Entering;
+            } else {
+                return incomplete;
+            }
+            self.reader.release();
+            std::thread::yield_now();
+        }
+        thread.stack.frames.clear();
+        thread.holds_gil = false;
+        Some(why)
+    }
+
+    /// Reads a stack, names and lines included, while its thread holds still.
+    fn moment(&mut self, state: Addr, still: &Still, thread: &mut Thread) -> Option<Incomplete> {
+        thread.state = Some(char::from(still.state));
+        thread.stack.frames.clear();
+        let outcome = match self.capture.take(&self.memory, From::State(state)) {
+            Ok(outcome) => outcome,
+            Err(ENTERING) => return Some(Incomplete::Entering),
+            Err(_) => return Some(Incomplete::Unreadable),
+        };
+        let Ok(record) = self.capture.record() else {
+            return Some(Incomplete::Unreadable);
+        };
+        thread.holds_gil = record.header.flags & HOLDS_GIL != 0;
+        if outcome == ENTERING {
+            return Some(Incomplete::Entering);
+        }
+        if self.snapshot.index(&record).is_err() {
+            return Some(Incomplete::Unreadable);
+        }
+        let (layout, raw) = (&self.layout, &mut self.raw);
+        let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
+        raw.clear();
+        let captured = self.snapshot.memory(&record);
+        let (end, _) = if record.header.flags & WHOLE != 0 {
+            let frames = Parsed {
+                layout: &layout.frame,
+                memory: &captured,
+            };
+            walk(layout, &frames, first, base, raw)
+        } else {
+            walk(layout, &self.snapshot.heads(), first, base, raw)
+        };
+        if self.codes.len() > CODES_MAX {
+            self.codes.clear();
+        }
+        for frame in raw.iter() {
+            let identity = read_identity(&captured, layout, frame.code)
+                .or_else(|_| read_identity(&self.memory, layout, frame.code));
+            let known = self.codes.get(&frame.code);
+            let known = known.filter(|code| identity == Ok(code.identity));
+            let code = match known {
+                Some(code) => Rc::clone(code),
+                None => {
+                    let code = read_code(&self.memory, layout, frame.code);
+                    let code = Rc::new(code.unwrap_or_else(|_| Code::unreadable()));
+                    self.codes.insert(frame.code, Rc::clone(&code));
+                    code
+                }
+            };
+            if !code.is_hidden() {
+                let location = code.location(layout, frame.instr);
+                thread.stack.frames.push(Frame { code, location });
+            }
+        }
+        match (outcome, end) {
+            (OK, End::Complete) => None,
+            (TRUNCATED, _) => Some(Incomplete::Truncated),
+            (_, End::Fault(_)) => Some(Incomplete::Unreadable),
+            _ => Some(Incomplete::Broken),
+        }
+    }
+}

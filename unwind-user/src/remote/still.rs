@@ -1,0 +1,181 @@
+//! Reading a thread that is not stopped, and knowing that it did not run meanwhile.
+//!
+//! We move to the CPU on which the thread last ran. While we run there, it does not; and if that
+//! CPU and its run time are the same afterwards, it ran nowhere else in between, since leaving a
+//! CPU adds to the run time. So what was read is of one moment, whichever state the thread is in,
+//! and long-lived states are not favoured: a read is thrown away for where the scheduler put the
+//! thread, not for what the thread did.
+//!
+//! It proves nothing of other threads: they may free or change what the thread only refers to.
+//! What the thread's own frames hold a reference to, their code objects above all, stays. It costs
+//! the target the time that we take on that CPU, where it would have run.
+//!
+//! Sources: `proc_pid_stat(5)` (`processor`), `proc_pid_schedstat(5)` (`sum_exec_runtime`).
+
+use std::io;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::process::Stat;
+
+/// Moves after a thread that the scheduler moves, too.
+const MOVES: usize = 8;
+
+/// Our own thread, which goes where the threads are that it reads, and in the end back.
+#[derive(Debug)]
+pub struct Reader {
+    home: CpuSet,
+}
+
+/// A thread as it was when it held still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Still {
+    pid: i32,
+    tid: i32,
+    cpu: u32,
+    run: u64,
+    /// Its state letter: `R` runs, or would if we had left it the CPU.
+    pub state: u8,
+}
+
+impl Reader {
+    /// Remembers on which CPUs we may run.
+    ///
+    /// # Errors
+    /// As `sched_getaffinity(2)`.
+    pub fn new() -> io::Result<Self> {
+        let home = sched_getaffinity(Pid::from_raw(0))?;
+        Ok(Self { home })
+    }
+
+    /// Goes to the CPU of the thread `tid` of the process `pid`. Nothing when it cannot be told
+    /// that it holds still: its CPU is none of ours, or it is moved faster than we are.
+    ///
+    /// # Errors
+    /// As `open(2)` and `read(2)`: not found when it has ended.
+    pub fn hold(&self, pid: i32, tid: i32) -> io::Result<Option<Still>> {
+        for _ in 0..MOVES {
+            let (cpu, _) = place(pid, tid)?;
+            let mut there = CpuSet::new();
+            let moved = there
+                .set(cpu as usize)
+                .and_then(|()| sched_setaffinity(Pid::from_raw(0), &there));
+            if moved.is_err() {
+                return Ok(None);
+            }
+            let run = run_time(pid, tid)?;
+            let (now, state) = place(pid, tid)?;
+            if now == cpu {
+                return Ok(Some(Still {
+                    pid,
+                    tid,
+                    cpu,
+                    run,
+                    state,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets the thread run.
+    pub fn release(&self) {
+        // We were there before; if that is forbidden by now, we stay where we are.
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.home);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Still {
+    /// Whether the thread has not run since.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        let run = run_time(self.pid, self.tid);
+        let place = place(self.pid, self.tid);
+        run.is_ok_and(|run| run == self.run) && place.is_ok_and(|(cpu, _)| cpu == self.cpu)
+    }
+}
+
+/// CPU on which a thread runs or last ran, and its state letter.
+fn place(pid: i32, tid: i32) -> io::Result<(u32, u8)> {
+    let line = std::fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
+    let stat = Stat::parse(&line).ok_or(io::ErrorKind::InvalidData)?;
+    Ok((stat.cpu, stat.state))
+}
+
+/// Time that a thread has spent on CPUs, in ns, as of when it last left one or the last tick.
+fn run_time(pid: i32, tid: i32) -> io::Result<u64> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"))?;
+    let run = line.split_ascii_whitespace().next();
+    let run = run.and_then(|run| run.parse().ok());
+    run.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+    use super::*;
+
+    /// Runs `test` with the id of a thread of ours that is busy.
+    fn beside_a_busy_thread(test: impl FnOnce(i32, i32)) {
+        let (tid, done) = (AtomicI32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                tid.store(nix::unistd::gettid().as_raw(), Ordering::Release);
+                while !done.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+            });
+            while tid.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            test(std::process::id() as i32, tid.load(Ordering::Acquire));
+            done.store(true, Ordering::Release);
+        });
+    }
+
+    #[test]
+    fn a_busy_thread_holds_still_and_then_does_not() {
+        beside_a_busy_thread(|pid, tid| {
+            let reader = Reader::new().expect("our own affinity");
+            let held = (0..1000).any(|_| {
+                let still = reader.hold(pid, tid).expect("it runs");
+                still.is_some_and(|still| still.held())
+            });
+            assert!(held, "it never held still");
+            let still = reader.hold(pid, tid).expect("it runs");
+            reader.release();
+            // It runs again, here or elsewhere.
+            let begun = std::time::Instant::now();
+            while still.is_some_and(|still| still.held()) {
+                assert!(begun.elapsed().as_secs() < 10, "it never ran again");
+                std::thread::yield_now();
+            }
+        });
+    }
+
+    #[test]
+    fn we_may_run_where_we_could_before() {
+        let home = sched_getaffinity(Pid::from_raw(0)).expect("our own affinity");
+        let pid = std::process::id() as i32;
+        {
+            let reader = Reader::new().expect("our own affinity");
+            let _ = reader.hold(pid, pid);
+        }
+        assert_eq!(sched_getaffinity(Pid::from_raw(0)).ok(), Some(home));
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_is_an_error() {
+        let reader = Reader::new().expect("our own affinity");
+        let error = reader.hold(std::process::id() as i32, i32::MAX).err();
+        assert_eq!(error.map(|e| e.kind()), Some(io::ErrorKind::NotFound));
+    }
+}
