@@ -89,11 +89,12 @@ fn held(child: &mut std::process::Child) -> Result<String, String> {
     let mut places = 0;
     for line in std::io::BufReader::new(stdout).lines() {
         let line = line.map_err(|error| error.to_string())?;
-        let expected: Vec<Value> = serde_json::from_str(&line).map_err(|e| e.to_string())?;
+        let told: Value = serde_json::from_str(&line).map_err(|e| e.to_string())?;
+        let expected = told["frames"].as_array().ok_or("no frames")?;
         if expected.is_empty() {
             return match places {
                 // As many as there are below `places` in the program.
-                34.. => Ok(format!("{places} places")),
+                39.. => Ok(format!("{places} places")),
                 _ => Err(format!("only {places} places")),
             };
         }
@@ -101,8 +102,14 @@ fn held(child: &mut std::process::Child) -> Result<String, String> {
         let output = dump(child.id(), &["--json"]);
         let document = json_of(&output)?;
         let thread = &document["processes"][0]["threads"][0];
-        if thread["incomplete"] != Value::Null || thread["main"] != json!(true) {
-            return Err(format!("place {places}: {thread}"));
+        let is_as_told = thread["incomplete"] == Value::Null
+            && thread["main"] == json!(true)
+            && thread["exception"] == told["exception"];
+        if !is_as_told {
+            return Err(format!(
+                "place {places}: {thread}, but {}",
+                told["exception"]
+            ));
         }
         let frames = thread["frames"].as_array().ok_or("no frames")?;
         let (leaf, outer) = frames.split_first().ok_or("no frames")?;
@@ -111,7 +118,7 @@ fn held(child: &mut std::process::Child) -> Result<String, String> {
         if leaf["function"] != "hold" {
             return Err(format!("place {places}: innermost is {leaf}"));
         }
-        if let Some((ours, theirs)) = outer.iter().zip(&expected).find(|(a, b)| a != b) {
+        if let Some((ours, theirs)) = outer.iter().zip(expected).find(|(a, b)| a != b) {
             return Err(format!("place {places}: {ours}, not {theirs}"));
         }
         if outer.len() != expected.len() {
@@ -328,6 +335,39 @@ fn conforms(value: &Value, schema: &Value, defs: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn modes_choose_threads() {
+    for_each("modes", |python| {
+        let program = Program::start(python, "held.py", &["modes"])?;
+        let id = |what: &str| program.said[what].as_u64().ok_or("no id");
+        let (main, spins, handles) = (id("main")?, id("spins")?, id("handles")?);
+        // Until each is where it stays.
+        let mut wrong = String::new();
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            wrong.clear();
+            for (mode, wanted) in [
+                ("all", vec![main, spins, handles]),
+                ("cpu", vec![spins]),
+                ("gil", vec![spins]),
+                ("exception", vec![handles]),
+            ] {
+                let document = json_of(&dump(program.pid, &["--json", "--mode", mode]))?;
+                let threads = document["processes"][0]["threads"].as_array();
+                let threads = threads.ok_or("no threads")?.iter();
+                let ids: Vec<_> = threads.filter_map(|t| t["native_id"].as_u64()).collect();
+                if ids != wanted {
+                    wrong = format!("{mode}: {ids:?}, not {wanted:?}");
+                }
+            }
+            if wrong.is_empty() {
+                return Ok("each its own".to_owned());
+            }
+        }
+        Err(wrong)
+    });
 }
 
 #[test]

@@ -184,6 +184,11 @@ fn facts(layout: &Layout) -> Facts {
         // The same wherever there is a GIL; the layout only says where it is.
         ("gil.last_holder", 8),
         ("gil.locked", 16),
+        // The same everywhere.
+        ("object.type", 8),
+        ("type.flags", 168),
+        ("exception.value", 0),
+        ("exception.previous", 8),
     ];
     facts.push(match frame.instr {
         Instr::Previous(at) => ("frame.prev_instr", at),
@@ -193,6 +198,11 @@ fn facts(layout: &Layout) -> Facts {
         Entry::Flag(at) => ("frame.is_entry", at),
         Entry::Owner(owner) => ("frame.entry_owner", owner.into()),
     });
+    facts.extend(thread.gil_requested.map(|at| ("thread.gil_requested", at)));
+    if let Some(exceptions) = thread.exceptions {
+        facts.push(("thread.current_exception", exceptions.current));
+        facts.push(("thread.exc_info", exceptions.info));
+    }
     match thread.current {
         CurrentFrame::CFrame {
             cframe,

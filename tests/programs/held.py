@@ -1,9 +1,11 @@
 """Stands still at one place after the other, for a test to compare with a dump of it.
 
-At each place a line of JSON on stdout: the frames, innermost first, as [qualified name, file, line,
-end line, column, end column]; then it waits for a line on stdin. At last an empty list.
+At each place a line of JSON on stdout: `frames`, innermost first, as [qualified name, file, line,
+end line, column, end column], and whether it handles an `exception`; then it waits for a line on
+stdin. At last no frames.
 
-`held.py threads N` starts N threads that wait instead, and says their native ids.
+`held.py threads N` starts N threads that wait instead, and says their native ids. `held.py modes`
+starts one that spins and one that handles an exception, and says theirs.
 """
 import json
 import sys
@@ -24,7 +26,8 @@ def hold():
         code = frame.f_code
         frames.append([code.co_qualname, code.co_filename, *position(frame)])
         frame = frame.f_back
-    sys.stdout.write(json.dumps(frames) + "\n")
+    exception = sys.exc_info()[1] is not None
+    sys.stdout.write(json.dumps({"frames": frames, "exception": exception}) + "\n")
     sys.stdout.flush()
     sys.stdin.readline()
 
@@ -114,6 +117,30 @@ def raising():
         hold()
 
 
+def generator_that_handles():
+    try:
+        raise KeyError
+    except KeyError:
+        hold()
+        yield 1
+        hold()
+
+
+async def coroutine_that_handles():
+    try:
+        raise KeyError
+    except KeyError:
+        await coroutine(hold, 1)
+
+
+def handling(place):
+    try:
+        raise KeyError
+    except KeyError:
+        # With an exception of the caller's, and none of its own.
+        list(inner(place))
+
+
 def decorated(function):
     def wrapper(*args, **kwargs):
         return function(
@@ -160,6 +187,10 @@ def places():
     recurse(40, hold)
     recurse(900, hold)
     raising()
+    for _ in generator_that_handles():
+        hold()
+    drive(coroutine_that_handles())
+    handling(hold)
     exec(compile("\n\nhold()", "exec'd <file>", "exec"), globals())
     eval("hold()")
     many = "def many():\n" + "    x = 1\n" * 5000 + "    hold()\n"
@@ -192,9 +223,39 @@ def threads(count):
     sys.stdin.readline()
 
 
+def modes():
+    ready = threading.Barrier(3)
+    done = threading.Event()
+
+    def spins():
+        ready.wait()
+        while not done.is_set():
+            pass
+
+    def handles():
+        try:
+            raise KeyError
+        except KeyError:
+            ready.wait()
+            done.wait()
+
+    started = [threading.Thread(target=target, daemon=True) for target in (spins, handles)]
+    for thread in started:
+        thread.start()
+    ready.wait()
+    ids = {"main": threading.get_native_id()}
+    ids.update(zip(("spins", "handles"), [thread.native_id for thread in started]))
+    sys.stdout.write(json.dumps(ids) + "\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    done.set()
+
+
 sys.setrecursionlimit(3000)
 if sys.argv[1:2] == ["threads"]:
     threads(int(sys.argv[2]))
+elif sys.argv[1:2] == ["modes"]:
+    modes()
 else:
     places()
-    sys.stdout.write("[]\n")
+    sys.stdout.write('{"frames": []}\n')

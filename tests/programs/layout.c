@@ -61,6 +61,10 @@ int main(void)
     STATE_BITS("unicode.kind_mask", kind, 7);
     STATE_BITS("unicode.compact_mask", compact, 1);
     STATE_BITS("unicode.ascii_mask", ascii, 1);
+    FIELD("type.flags", PyTypeObject, tp_flags);
+    FIELD("object.type", PyObject, ob_type);
+    FIELD("exception.value", _PyErr_StackItem, exc_value);
+    FIELD("exception.previous", _PyErr_StackItem, previous_item);
     FIELD("bytes.size", PyVarObject, ob_size);
     FIELD("bytes.data", PyBytesObject, ob_sval);
     FIELD("gil.last_holder", struct _gil_runtime_state, last_holder);
@@ -79,6 +83,12 @@ int main(void)
     FIELD("frame.code", _PyInterpreterFrame, f_code);
     FIELD("frame.prev_instr", _PyInterpreterFrame, prev_instr);
     FIELD("thread.cframe", PyThreadState, cframe);
+    FIELD("thread.exc_info", PyThreadState, exc_info);
+#if PY_VERSION_HEX < 0x030c0000
+    FIELD("thread.current_exception", PyThreadState, curexc_type);
+#else
+    FIELD("thread.current_exception", PyThreadState, current_exception);
+#endif
     FIELD("thread.root_cframe", PyThreadState, root_cframe);
     FIELD("cframe.current_frame", _PyCFrame, current_frame);
     FIELD("cframe.previous", _PyCFrame, previous);
@@ -86,6 +96,8 @@ int main(void)
     FIELD("frame.code", _PyInterpreterFrame, f_executable);
     FIELD("frame.instr_ptr", _PyInterpreterFrame, instr_ptr);
     FIELD("thread.current_frame", PyThreadState, current_frame);
+    FIELD("thread.current_exception", PyThreadState, current_exception);
+    FIELD("thread.exc_info", PyThreadState, exc_info);
 #endif
 
 #if PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030e0000
@@ -103,6 +115,7 @@ int main(void)
 #else
     SAY("frame.owner_max", FRAME_OWNED_BY_INTERPRETER);
     FIELD("thread.base_frame", PyThreadState, base_frame);
+    FIELD("thread.gil_requested", PyThreadState, gil_requested);
     FIELD("interp.gc_frame", PyInterpreterState, gc.frame);
 #endif
 #else

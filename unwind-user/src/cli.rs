@@ -139,6 +139,23 @@ pub struct DumpArgs {
     /// JSON, for programs.
     #[arg(short, long)]
     pub json: bool,
+
+    /// Which threads to show.
+    #[arg(short, long, value_name = "MODE", default_value = "all")]
+    pub mode: ModeArg,
+}
+
+/// Threads to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// All.
+    All,
+    /// Those that run, or would if there were a CPU for them.
+    Cpu,
+    /// Those that hold a GIL.
+    Gil,
+    /// Those that raise or handle an exception.
+    Exception,
 }
 
 /// Options of `unwind report`.

@@ -9,8 +9,10 @@ use anyhow::{Context as _, bail};
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
-use unwind_user::cli::{Cli, Command, EventArg, FormatArg, ReportArgs, RunArgs, ShapeArgs};
-use unwind_user::dump;
+use unwind_user::cli::{
+    Cli, Command, EventArg, FormatArg, ModeArg, ReportArgs, RunArgs, ShapeArgs,
+};
+use unwind_user::dump::{self, Mode};
 use unwind_user::format::{self, Format, Lines, Recursion, Roots};
 use unwind_user::record::{self, Keep, Report};
 use unwind_user::run::session::member::Follow;
@@ -29,6 +31,12 @@ fn main() -> ExitCode {
             pid: args.pid,
             subprocesses: args.subprocesses,
             json: args.json,
+            mode: match args.mode {
+                ModeArg::All => Mode::All,
+                ModeArg::Cpu => Mode::Cpu,
+                ModeArg::Gil => Mode::Gil,
+                ModeArg::Exception => Mode::Exception,
+            },
         }),
         Command::Report(args) => report(args),
     };

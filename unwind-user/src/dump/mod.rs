@@ -24,6 +24,32 @@ pub struct Options {
     pub subprocesses: bool,
     /// JSON instead of text.
     pub json: bool,
+    /// Which threads.
+    pub mode: Mode,
+}
+
+/// Which threads are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All.
+    All,
+    /// Those that run, or would if there were a CPU for them.
+    Cpu,
+    /// Those that hold a GIL.
+    Gil,
+    /// Those that raise or handle an exception.
+    Exception,
+}
+
+impl Mode {
+    fn shows(self, thread: &Thread) -> bool {
+        match self {
+            Self::All => true,
+            Self::Cpu => thread.state == Some('R'),
+            Self::Gil => thread.holds_gil,
+            Self::Exception => thread.has_exception == Some(true),
+        }
+    }
 }
 
 /// One process and its threads.
@@ -39,6 +65,7 @@ struct Dump {
 pub fn dump(options: &Options) -> anyhow::Result<ExitCode> {
     let mut dumps = Vec::new();
     let mut code = ExitCode::SUCCESS;
+    let read = |pid| read(pid, options.mode);
     let first = read(options.pid);
     if options.subprocesses {
         let parent = i32::try_from(options.pid).unwrap_or(i32::MAX);
@@ -90,9 +117,10 @@ pub fn dump(options: &Options) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn read(pid: u32) -> Result<Dump, AttachError> {
+fn read(pid: u32, mode: Mode) -> Result<Dump, AttachError> {
     let mut unwinder = Unwinder::attach(pid)?;
-    let threads = unwinder.threads()?;
+    let mut threads = unwinder.threads()?;
+    threads.retain(|thread| mode.shows(thread));
     Ok(Dump { unwinder, threads })
 }
 

@@ -23,7 +23,35 @@ const LINE_CHARS_MAX: usize = 160;
 #[derive(Debug)]
 pub(super) struct Sources {
     root: Option<File>,
-    files: HashMap<String, Vec<u8>>,
+    files: HashMap<String, Source>,
+}
+
+/// A file, and where its lines begin.
+#[derive(Debug, Default)]
+struct Source {
+    text: Vec<u8>,
+    lines: Vec<usize>,
+}
+
+impl Source {
+    fn new(text: Vec<u8>) -> Self {
+        let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let lines = std::iter::once(0)
+            .chain(ends.map(|(at, _)| at + 1))
+            .collect();
+        Self { text, lines }
+    }
+
+    /// A line, from 1.
+    fn line(&self, number: u32) -> Option<&[u8]> {
+        let number = usize::try_from(number).ok()?;
+        let start = *self.lines.get(number.checked_sub(1)?)?;
+        let end = self
+            .lines
+            .get(number)
+            .map_or(self.text.len(), |next| next - 1);
+        self.text.get(start..end)
+    }
 }
 
 impl Sources {
@@ -42,12 +70,10 @@ impl Sources {
             if self.files.len() >= FILES_MAX {
                 return None;
             }
-            let bytes = self.read(file).unwrap_or_default();
-            self.files.insert(file.to_owned(), bytes);
+            let text = self.read(file).unwrap_or_default();
+            self.files.insert(file.to_owned(), Source::new(text));
         }
-        let text = self.files.get(file)?;
-        let line = usize::try_from(line).ok()?.checked_sub(1)?;
-        let line = text.split(|&byte| byte == b'\n').nth(line)?;
+        let line = self.files.get(file)?.line(line)?;
         let line = printable(line.trim_ascii());
         let shown = match line.char_indices().nth(LINE_CHARS_MAX) {
             Some((end, _)) => format!("{}…", line.get(..end)?),

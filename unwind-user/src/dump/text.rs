@@ -18,6 +18,9 @@ pub(super) fn write(dump: &Dump, out: &mut String) {
         out,
         &format!("Python {} ({exe})", dump.unwinder.layout.version),
     );
+    if dump.threads.is_empty() {
+        line(out, "\n(no thread to show)");
+    }
     let mut sources = sources(dump);
     for thread in &dump.threads {
         line(out, "");
@@ -60,6 +63,12 @@ fn head(thread: &Thread) -> String {
     words.extend(thread.state.map(|state| state_word(state).to_owned()));
     if thread.holds_gil {
         words.push("holds the GIL".to_owned());
+    }
+    if thread.wants_gil == Some(true) {
+        words.push("waits for the GIL".to_owned());
+    }
+    if thread.has_exception == Some(true) {
+        words.push("in an exception".to_owned());
     }
     if let Some(id) = thread.interpreter.filter(|&id| id != 0) {
         words.push(format!("in interpreter {id}"));

@@ -6,8 +6,9 @@
 use super::unpublished::Unpublished;
 use super::words::Words;
 use super::{
-    BytesLayout, CodeLayout, CurrentFrame, Entry, FrameLayout, Identity, Instr, InterpLayout,
-    Layout, LayoutError, RuntimeLayout, ThreadLayout, UnicodeLayout, Version, tables, validate,
+    BytesLayout, CodeLayout, CurrentFrame, Entry, ExceptionLayout, FrameLayout, Identity, Instr,
+    InterpLayout, Layout, LayoutError, RuntimeLayout, ThreadLayout, UnicodeLayout, Version, tables,
+    validate,
 };
 
 /// Bytes of the largest table known (3.15): read this many, a smaller table is found in them.
@@ -141,7 +142,16 @@ fn read(words: &mut Words<'_>, facts: Unpublished, minor: u8) -> Result<Layout, 
     let datastack_chunk = words.next()?;
     facts.expect("PyThreadState._status", words.next()?, 32)?;
     let holds_gil = words.next_if(since_15)?.or(facts.holds_gil);
-    words.skip(if since_15 { 3 + 1 } else { 0 }); // and err_stackitem's only word
+    let gil_requested = words.next_if(since_15)?;
+    let exceptions = match words.next_if(since_15)? {
+        // `exc_info` is the next word: `ExceptionLayout` is tested against the headers.
+        Some(current) => Some(ExceptionLayout {
+            current,
+            info: current.saturating_add(8),
+        }),
+        None => facts.exceptions(thread_id),
+    };
+    words.skip(if since_15 { 1 + 1 } else { 0 }); // and err_stackitem's only word
     let thread = ThreadLayout {
         next,
         interp: interp_pointer,
@@ -150,6 +160,8 @@ fn read(words: &mut Words<'_>, facts: Unpublished, minor: u8) -> Result<Layout, 
         current,
         datastack_chunk,
         holds_gil,
+        gil_requested,
+        exceptions,
     };
 
     // interpreter_frame: size, previous, executable, instr_ptr, localsplus, owner, [stackpointer,

@@ -101,6 +101,18 @@ pub(super) fn thread(layout: &Layout) -> Vec<Field> {
             .holds_gil
             .map(|at| Field::byte("PyThreadState.holds_gil", at)),
     );
+    fields.extend(
+        thread
+            .gil_requested
+            .map(|at| Field::int("PyThreadState.gil_requested", at)),
+    );
+    if let Some(exceptions) = thread.exceptions {
+        fields.push(Field::pointer(
+            "PyThreadState.current_exception",
+            exceptions.current,
+        ));
+        fields.push(Field::pointer("PyThreadState.exc_info", exceptions.info));
+    }
     fields
 }
 

@@ -91,6 +91,21 @@ pub struct ThreadLayout {
     pub datastack_chunk: u64,
     /// `holds_gil`, a byte-sized flag (3.14+).
     pub holds_gil: Option<u64>,
+    /// `gil_requested`, an `int` (3.15).
+    #[serde(default)]
+    pub gil_requested: Option<u64>,
+    /// Where its exceptions are; none where the build does not tell. Older recordings have none.
+    #[serde(default)]
+    pub exceptions: Option<ExceptionLayout>,
+}
+
+/// The exceptions of a `PyThreadState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExceptionLayout {
+    /// `current_exception` (3.11: `curexc_type`): the one being raised, or NULL.
+    pub current: u64,
+    /// `exc_info`: pointer to the newest `_PyErr_StackItem`, the one being handled.
+    pub info: u64,
 }
 
 /// Where a thread state keeps its innermost frame.

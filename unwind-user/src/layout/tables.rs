@@ -4,8 +4,8 @@
 //! compiles that question against every interpreter it finds and compares.
 
 use super::{
-    BytesLayout, CodeLayout, CurrentFrame, Entry, FrameLayout, Identity, Instr, InterpLayout,
-    Layout, LayoutError, RuntimeLayout, ThreadLayout, UnicodeLayout, Version,
+    BytesLayout, CodeLayout, CurrentFrame, Entry, ExceptionLayout, FrameLayout, Identity, Instr,
+    InterpLayout, Layout, LayoutError, RuntimeLayout, ThreadLayout, UnicodeLayout, Version,
 };
 
 /// The table of a version that publishes no offsets.
@@ -55,6 +55,11 @@ pub const fn v3_11(version: Version) -> Layout {
             },
             datastack_chunk: 296,
             holds_gil: None,
+            gil_requested: None,
+            exceptions: Some(ExceptionLayout {
+                current: 96,
+                info: 120,
+            }),
         },
         frame: FrameLayout {
             localsplus: 72,
@@ -117,6 +122,11 @@ pub const fn v3_12(version: Version) -> Layout {
             },
             datastack_chunk: 232,
             holds_gil: None,
+            gil_requested: None,
+            exceptions: Some(ExceptionLayout {
+                current: 96,
+                info: 104,
+            }),
         },
         frame: FrameLayout {
             localsplus: 72,

@@ -3,7 +3,7 @@
 //! Each stands beside fields that are published. Where those are not at their usual places, the
 //! struct was changed and nothing here can be relied on: [`Unpublished::expect`] refuses that.
 
-use super::LayoutError;
+use super::{ExceptionLayout, LayoutError};
 
 /// What 3.13 and later do not publish.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,19 @@ impl Unpublished {
                 ..common
             },
             _ => common,
+        }
+    }
+
+    /// `current_exception` and `exc_info`, published from 3.15 on; none where `thread_id`, which
+    /// follows them, is not at its place.
+    #[expect(clippy::unused_self, reason = "says whose fact it is")]
+    pub(super) const fn exceptions(self, thread_id: u64) -> Option<ExceptionLayout> {
+        match thread_id {
+            152 => Some(ExceptionLayout {
+                current: 112,
+                info: 120,
+            }),
+            _ => None,
         }
     }
 

@@ -7,6 +7,7 @@ pub mod alive;
 mod attach;
 pub mod code;
 mod error;
+pub mod exception;
 pub mod frame;
 pub mod identity;
 pub mod linetable;

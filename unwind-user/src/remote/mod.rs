@@ -33,6 +33,7 @@ use crate::layout::Layout;
 use crate::memory::{Addr, Memory as _, Process};
 use crate::process::{self, Identity, namespace};
 use crate::python::code::{Code, read_code};
+use crate::python::exception::has_exception;
 use crate::python::frame::{End, Parsed, RawFrame, walk};
 use crate::python::identity::read_identity;
 use crate::python::tstate::{self, ThreadState};
@@ -132,17 +133,18 @@ impl Unwinder {
     /// Reads one thread, which `/proc` knows as `tid`.
     fn thread(&mut self, state: &ThreadState, tid: Option<i32>) -> Thread {
         let pid = self.process.pid;
-        let name = tid.and_then(|tid| process::thread_name(pid, tid));
         let mut thread = Thread {
             tid,
             native_id: state.native_thread_id,
-            name: name.unwrap_or_default(),
+            name: String::new(),
             interpreter: self
                 .memory
                 .u64(state.interp.add(self.layout.interp.id))
                 .ok(),
             is_main: tid == Some(pid),
             holds_gil: false,
+            wants_gil: None,
+            has_exception: None,
             state: None,
             stack: Stack::default(),
         };
@@ -182,13 +184,14 @@ impl Unwinder {
             std::thread::yield_now();
         }
         thread.stack.frames.clear();
-        thread.holds_gil = false;
+        (thread.holds_gil, thread.wants_gil, thread.has_exception) = (false, None, None);
         Some(why)
     }
 
     /// Reads a stack, names and lines included, while its thread holds still.
     fn moment(&mut self, state: Addr, still: &Still, thread: &mut Thread) -> Option<Incomplete> {
         thread.state = Some(char::from(still.state));
+        thread.name.clone_from(&still.name);
         thread.stack.frames.clear();
         let outcome = match self.capture.take(&self.memory, From::State(state)) {
             Ok(outcome) => outcome,
@@ -199,6 +202,12 @@ impl Unwinder {
             return Some(Incomplete::Unreadable);
         };
         thread.holds_gil = record.header.flags & HOLDS_GIL != 0;
+        // Both are set for a moment when it is handed over.
+        thread.wants_gil = self.layout.thread.gil_requested.and_then(|at| {
+            let requested = self.memory.u32(state.add(at)).ok()?;
+            Some(requested != 0 && !thread.holds_gil)
+        });
+        thread.has_exception = has_exception(&self.memory, &self.layout, state);
         if outcome == ENTERING {
             return Some(Incomplete::Entering);
         }

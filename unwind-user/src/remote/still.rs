@@ -12,15 +12,19 @@
 //!
 //! Sources: `proc_pid_stat(5)` (`processor`), `proc_pid_schedstat(5)` (`sum_exec_runtime`).
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::process::Stat;
+use crate::process::{Stat, printable};
 
 /// Moves after a thread that the scheduler moves, too.
 const MOVES: usize = 8;
+/// Longer than the files that are read, which are one line of numbers each.
+const LINE_MAX: usize = 1024;
 
 /// Our own thread, which goes where the threads are that it reads, and in the end back.
 #[derive(Debug)]
@@ -29,14 +33,22 @@ pub struct Reader {
 }
 
 /// A thread as it was when it held still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Still {
-    pid: i32,
-    tid: i32,
+    thread: Files,
     cpu: u32,
     run: u64,
     /// Its state letter: `R` runs, or would if we had left it the CPU.
     pub state: u8,
+    /// Its name, as the kernel knows it, safe to print.
+    pub name: String,
+}
+
+/// What `/proc` tells of a thread, read again from files that stay open.
+#[derive(Debug)]
+struct Files {
+    stat: File,
+    schedstat: File,
 }
 
 impl Reader {
@@ -55,8 +67,9 @@ impl Reader {
     /// # Errors
     /// As `open(2)` and `read(2)`: not found when it has ended.
     pub fn hold(&self, pid: i32, tid: i32) -> io::Result<Option<Still>> {
+        let thread = Files::open(pid, tid)?;
         for _ in 0..MOVES {
-            let (cpu, _) = place(pid, tid)?;
+            let cpu = thread.stat()?.cpu;
             let mut there = CpuSet::new();
             let moved = there
                 .set(cpu as usize)
@@ -64,15 +77,15 @@ impl Reader {
             if moved.is_err() {
                 return Ok(None);
             }
-            let run = run_time(pid, tid)?;
-            let (now, state) = place(pid, tid)?;
-            if now == cpu {
+            let run = thread.run_time()?;
+            let stat = thread.stat()?;
+            if stat.cpu == cpu {
                 return Ok(Some(Still {
-                    pid,
-                    tid,
+                    thread,
                     cpu,
                     run,
-                    state,
+                    state: stat.state,
+                    name: printable(&stat.comm),
                 }));
             }
         }
@@ -96,25 +109,37 @@ impl Still {
     /// Whether the thread has not run since.
     #[must_use]
     pub fn held(&self) -> bool {
-        let run = run_time(self.pid, self.tid);
-        let place = place(self.pid, self.tid);
-        run.is_ok_and(|run| run == self.run) && place.is_ok_and(|(cpu, _)| cpu == self.cpu)
+        let run = self.thread.run_time();
+        let stat = self.thread.stat();
+        run.is_ok_and(|run| run == self.run) && stat.is_ok_and(|stat| stat.cpu == self.cpu)
     }
 }
 
-/// CPU on which a thread runs or last ran, and its state letter.
-fn place(pid: i32, tid: i32) -> io::Result<(u32, u8)> {
-    let line = std::fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
-    let stat = Stat::parse(&line).ok_or(io::ErrorKind::InvalidData)?;
-    Ok((stat.cpu, stat.state))
-}
+impl Files {
+    fn open(pid: i32, tid: i32) -> io::Result<Self> {
+        let open = |name: &str| File::open(format!("/proc/{pid}/task/{tid}/{name}"));
+        Ok(Self {
+            stat: open("stat")?,
+            schedstat: open("schedstat")?,
+        })
+    }
 
-/// Time that a thread has spent on CPUs, in ns, as of when it last left one or the last tick.
-fn run_time(pid: i32, tid: i32) -> io::Result<u64> {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"))?;
-    let run = line.split_ascii_whitespace().next();
-    let run = run.and_then(|run| run.parse().ok());
-    run.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    fn stat(&self) -> io::Result<Stat> {
+        let mut line = [0; LINE_MAX];
+        let len = self.stat.read_at(&mut line, 0)?;
+        let stat = Stat::parse(line.get(..len).unwrap_or_default());
+        stat.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Time that the thread has spent on CPUs, in ns, as of when it last left one or the last tick.
+    fn run_time(&self) -> io::Result<u64> {
+        let mut line = [0; LINE_MAX];
+        let len = self.schedstat.read_at(&mut line, 0)?;
+        let line = str::from_utf8(line.get(..len).unwrap_or_default()).ok();
+        let run = line.and_then(|line| line.split_ascii_whitespace().next());
+        let run = run.and_then(|run| run.parse().ok());
+        run.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
 }
 
 #[cfg(test)]
@@ -154,7 +179,7 @@ mod tests {
             reader.release();
             // It runs again, here or elsewhere.
             let begun = std::time::Instant::now();
-            while still.is_some_and(|still| still.held()) {
+            while still.as_ref().is_some_and(Still::held) {
                 assert!(begun.elapsed().as_secs() < 10, "it never ran again");
                 std::thread::yield_now();
             }

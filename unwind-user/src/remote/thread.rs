@@ -21,6 +21,10 @@ pub struct Thread {
     pub is_main: bool,
     /// Whether it held its interpreter's GIL.
     pub holds_gil: bool,
+    /// Whether it waited for the GIL; none where the version does not tell (before 3.15).
+    pub wants_gil: Option<bool>,
+    /// Whether it raised or handled an exception; none where the build does not tell.
+    pub has_exception: Option<bool>,
     /// The kernel's state letter at the moment of its stack: `R` runs, or would if we had left it
     /// the CPU.
     pub state: Option<char>,
