@@ -89,7 +89,7 @@ impl Scratch {
             self.older = self.oldest;
             self.older_end = 0;
         }
-        if self.copy_window(target, addr + self.config.frame_words * 8) == 0 {
+        if self.copy_window(target, addr.wrapping_add(self.config.frame_words * 8)) == 0 {
             self.slides = SLIDES_MAX;
         }
     }

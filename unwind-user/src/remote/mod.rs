@@ -257,3 +257,6 @@ impl Unwinder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
