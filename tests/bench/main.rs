@@ -2,6 +2,7 @@
 
 mod args;
 mod cost;
+mod dump;
 mod harm;
 mod peers;
 mod statistics;
@@ -28,10 +29,11 @@ fn run() -> Result<()> {
     let args = args::Args::parse(words)?;
     match what.as_str() {
         "cost" => cost::run(&args),
+        "dump" => dump::run(&args),
         "harm" => harm::run(&args),
         "user" => user::run(&args),
         _ => bail!(
-            "usage: unwind-bench cost|harm|user [--python LABEL] [--pairs N] [--seconds S] [--json FILE]"
+            "usage: unwind-bench cost|dump|harm|user [--python LABEL] [--pairs N] [--seconds S] [--json FILE]"
         ),
     }
 }

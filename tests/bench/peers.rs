@@ -108,7 +108,7 @@ pub(crate) fn total(folded: &str) -> u64 {
 }
 
 /// py-spy on `PATH`, or where `~/.cache/unwind/peers` is a virtual environment that has it.
-fn py_spy() -> Option<PathBuf> {
+pub(crate) fn py_spy() -> Option<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     folders.push(std::env::home_dir()?.join(".cache/unwind/peers/bin"));
     folders

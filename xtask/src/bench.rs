@@ -33,6 +33,8 @@ pub(crate) struct Options {
 enum What {
     /// CPU, bytes and memory a sample, against depth and threads, beside other samplers
     Cost,
+    /// `unwind dump` of a process with 300 threads, beside py-spy's
+    Dump,
     /// How much slower the target is, against an interrupt that does nothing
     Harm,
     /// The user half alone: ns and heap allocations a warm sample
@@ -67,11 +69,13 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     )?;
     let what = match options.what {
         What::Cost => "cost",
+        What::Dump => "dump",
         What::Harm => "harm",
         What::User => "user",
     };
     let mut command = Command::new(target_dir()?.join("release/unwind-bench"));
     command
+        .env("UNWIND_BIN", target_dir()?.join("release/unwind"))
         .env("UNWIND_PYTHONS", test::variable(pythons.iter()))
         .arg(what)
         .args(["--pairs", &options.pairs.to_string()])

@@ -110,10 +110,11 @@ enum Command {
     ///
     /// `cost`: ns in the kernel and in the profiler, bytes and memory a sample, against depth and
     /// threads, and beside py-spy (on PATH, or in a virtual environment at ~/.cache/unwind/peers)
-    /// and Python 3.15's own sampler. `harm`: how much slower the target is than under the same
-    /// interrupts with an empty program, in pairs of 200 ms windows in random order. `user`: the
-    /// user half alone, with its heap allocations. Needs root, and a machine with nothing else to
-    /// do: figures of a busy one are good for their ratios only.
+    /// and Python 3.15's own sampler. `dump`: one dump of 300 threads, beside py-spy's.
+    /// `harm`: how much slower the target is than under the same interrupts with an empty program,
+    /// in pairs of 200 ms windows in random order. `user`: the user half alone, with its heap
+    /// allocations. Needs root, and a machine with nothing else to do: figures of a busy one are good
+    /// for their ratios only.
     Bench(bench::Options),
 
     /// Try the profiler on other kernels, in qemu
