@@ -169,8 +169,12 @@ impl Scratch {
     }
 
     /// Whether a chain that was not followed to its end can be believed. Only the newest cframe can
-    /// be half written, so its level must have been matched; or, where no entry frame was met, its
-    /// frame must be the last one on the data stack: what an older cframe left would not be.
+    /// be half written, so its level must have been matched.
+    ///
+    /// Or, where no entry frame was met, its frame must be the last one on the data stack (what an
+    /// older cframe left would not be), and the caller of that frame the one right below it: a
+    /// frame that C code just pushed lies on top, too, with the `previous` of the one before it
+    /// there. What lies below the top of the data stack is alive, and linked.
     #[inline(always)]
     pub(super) fn is_cut_chain_proved<T: Target>(&self, target: &T, outcome: Outcome) -> bool {
         if self.cframe_matched != 0 || self.at_root_cframe() {
@@ -181,7 +185,20 @@ impl Scratch {
             return false;
         }
         let leaf = self.header.frame;
-        let code = target.word(leaf.wrapping_add(self.config.frame_code));
+        let top = self.tstate_word(self.config.datastack_chunk + 8);
+        if !self.ends_at(target, leaf, top) {
+            return false;
+        }
+        match target.word(leaf.wrapping_add(self.config.frame_previous)) {
+            Some(caller) => self.ends_at(target, caller, leaf),
+            None => false,
+        }
+    }
+
+    /// Whether a frame on the data stack ends there, by the size that its code object tells.
+    #[inline(always)]
+    fn ends_at<T: Target>(&self, target: &T, frame: u64, end: u64) -> bool {
+        let code = target.word(frame.wrapping_add(self.config.frame_code));
         let Some(code) = code else { return false };
         let int = |offset: u64| {
             let at = code.wrapping_add(offset);
@@ -196,11 +213,7 @@ impl Scratch {
             words += int(self.config.frame_size_more).unwrap_or(0);
         }
         // What was just removed begins where the stack ends; no frame is that short.
-        if words < self.config.frame_words {
-            return false;
-        }
-        let top = self.tstate_word(self.config.datastack_chunk + 8);
-        leaf.wrapping_add(words * 8) == top
+        words >= self.config.frame_words && frame.wrapping_add(words * 8) == end
     }
 
     /// Whether the level being matched is the outermost: `PyThreadState.root_cframe`, that very

@@ -124,44 +124,50 @@ fn a_running_generator_can_be_the_bottom() {
     assert_eq!(outcome(&thread(0)), OK);
 }
 
+/// A chain that goes round, from a leaf of so many words to a frame so many words below it, while
+/// code objects tell these numbers of words.
+fn cut(leaf_words: u64, gap_words: u64, leaf_tells: Option<u64>, other_tells: u64) -> u32 {
+    const CODE: u64 = 0x5_0000;
+    const OTHER_CODE: u64 = 0x6_0000;
+    let other = LEAF - gap_words * 8;
+    let mut words = thread(0);
+    frame(&mut words, LEAF, other, 0, 0);
+    frame(&mut words, other, LEAF, 0, 0);
+    words.0.insert(LEAF + 32, CODE);
+    words.0.insert(other + 32, OTHER_CODE);
+    words.0.insert(OTHER_CODE + 40, other_tells);
+    if let Some(told) = leaf_tells {
+        words.0.insert(CODE + 40, told);
+    }
+    for (at, value) in [
+        (296, LEAF - 0x400),
+        (304, LEAF + leaf_words * 8),
+        (312, LEAF + 0x1000),
+    ] {
+        words.0.insert(TSTATE + at, value);
+    }
+    let config = ProcConfig {
+        frame_size: 40,
+        ..config()
+    };
+    outcome_with(config, &words)
+}
+
 /// A cframe that is not written yet holds what an older one left: a frame that was just removed,
 /// whose memory is others' by now, so that its chain goes round.
 #[test]
 fn what_was_just_removed_proves_no_cut_chain() {
-    const CODE: u64 = 0x5_0000;
-    const OTHER: u64 = 0x4_0000;
-    let chunk = LEAF - 0x100;
-    for (framesize, outcome_wanted) in [
-        (None, ENTERING),
-        (Some(0), ENTERING),
-        (Some(8), ENTERING),
-        (Some(12), TRUNCATED),
-    ] {
-        let mut words = thread(0);
-        frame(&mut words, LEAF, OTHER, 0, 0);
-        frame(&mut words, OTHER, LEAF, 0, 0);
-        words.0.insert(LEAF + 32, CODE);
-        if let Some(framesize) = framesize {
-            words.0.insert(CODE + 40, framesize);
-        }
-        let size = if outcome_wanted == TRUNCATED {
-            12 * 8
-        } else {
-            framesize.unwrap_or(0) * 8
-        };
-        for (at, value) in [(296, chunk), (304, LEAF + size), (312, LEAF + 0x1000)] {
-            words.0.insert(TSTATE + at, value);
-        }
-        let config = ProcConfig {
-            frame_size: 40,
-            ..config()
-        };
-        assert_eq!(
-            outcome_with(config, &words),
-            outcome_wanted,
-            "{framesize:?}"
-        );
-    }
+    assert_eq!(cut(0, 12, None, 12), ENTERING);
+    assert_eq!(cut(0, 12, Some(0), 12), ENTERING);
+    assert_eq!(cut(8, 12, Some(8), 12), ENTERING);
+    assert_eq!(cut(12, 12, Some(12), 12), TRUNCATED);
+}
+
+/// Or the frame that was just pushed at the same place, not linked yet to its caller.
+#[test]
+fn what_was_just_pushed_proves_no_cut_chain() {
+    assert_eq!(cut(12, 20, Some(12), 12), ENTERING);
+    assert_eq!(cut(12, 20, Some(12), 20), TRUNCATED);
 }
 
 /// What a half-written cframe has for its `previous` can be the thread state, whose words then
