@@ -17,18 +17,23 @@ const THREADS: &str = "300";
 /// Dumps of each.
 const TIMES: usize = 21;
 
-/// Measures ours on every interpreter, then py-spy: the peak memory of children only ever grows.
+/// Measures ours on every interpreter, then py-spy: the peak memory of children that ended only ever
+/// grows, so the targets outlive them all.
 pub(crate) fn run(args: &Args) -> Result<()> {
     println!("dump of 301 threads, median of {TIMES}, and peak memory over all of them so far");
     println!("{:<10} {:<14} {:>8} {:>8}", "", "python", "ms", "MiB");
     let mut figures = Vec::new();
+    let mut crowds = Vec::new();
+    for python in args.pythons() {
+        crowds.push((Crowd::start(&python)?, python));
+    }
     let ours = |pid: &str| {
         let mut command = Command::new(unwind());
         command.args(["dump", "--pid", pid]);
         command
     };
-    for python in args.pythons() {
-        figures.push(row("unwind", &python, &ours)?);
+    for (crowd, python) in &crowds {
+        figures.push(row("unwind", python, crowd, &ours)?);
     }
     match peers::py_spy() {
         Some(path) => {
@@ -37,8 +42,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 command.args(["dump", "--pid", pid]);
                 command
             };
-            for python in args.pythons() {
-                match row("py-spy", &python, &theirs) {
+            for (crowd, python) in &crowds {
+                match row("py-spy", python, crowd, &theirs) {
                     Ok(figure) => figures.push(figure),
                     Err(error) => println!("{:<10} {:<14} {error:#}", "py-spy", python.label),
                 }
@@ -52,9 +57,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn row(
     name: &str,
     python: &Python,
+    target: &Crowd,
     command: &dyn Fn(&str) -> Command,
 ) -> Result<serde_json::Value> {
-    let target = Crowd::start(python)?;
     let pid = target.0.id().to_string();
     let mut times = Vec::new();
     for _ in 0..TIMES {

@@ -36,10 +36,17 @@ impl fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// A capture of threads of the process that `config` describes; nobody vouches for its code
-    /// objects, so each record has the identity of every one.
+    /// A capture of threads of the process that `config` describes.
+    ///
+    /// Records have no identities of code objects: while a thread holds still, its frames keep
+    /// theirs alive, and whoever wants them reads many in one call.
     #[must_use]
     pub fn new(config: ProcConfig) -> Self {
+        let config = ProcConfig {
+            identity_words: 0,
+            identity_objects: [0; _],
+            ..config
+        };
         let mut scratch: Box<Scratch> = Box::default();
         scratch.config = config;
         Self {

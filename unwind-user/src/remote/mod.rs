@@ -35,7 +35,7 @@ use crate::process::{self, Identity, namespace};
 use crate::python::code::{Code, read_code};
 use crate::python::exception::has_exception;
 use crate::python::frame::{End, Parsed, RawFrame, walk};
-use crate::python::identity::read_identity;
+use crate::python::identity::{CodeIdentity, read_identities};
 use crate::python::tstate::{self, ThreadState};
 use crate::python::{self, AttachError, runtime};
 use crate::sample::Snapshot;
@@ -230,19 +230,23 @@ impl Unwinder {
         if self.codes.len() > CODES_MAX {
             self.codes.clear();
         }
+        let mut addrs: Vec<Addr> = raw.iter().map(|frame| frame.code).collect();
+        addrs.sort_unstable();
+        addrs.dedup();
+        let (memory, codes) = (&self.memory, &mut self.codes);
+        read_identities(memory, layout, &addrs, |nth, identity| {
+            let Some(addr) = addrs.get(nth) else { return };
+            let known = codes.get(addr);
+            let identity = identity.filter(CodeIdentity::is_proof);
+            if known.is_none_or(|code| identity != Some(code.identity)) {
+                let code = read_code(memory, layout, *addr);
+                let code = code.unwrap_or_else(|_| Code::unreadable());
+                codes.insert(*addr, Rc::new(code));
+            }
+        });
         for frame in raw.iter() {
-            let identity = read_identity(&captured, layout, frame.code)
-                .or_else(|_| read_identity(&self.memory, layout, frame.code));
-            let known = self.codes.get(&frame.code);
-            let known = known.filter(|code| identity == Ok(code.identity));
-            let code = match known {
-                Some(code) => Rc::clone(code),
-                None => {
-                    let code = read_code(&self.memory, layout, frame.code);
-                    let code = Rc::new(code.unwrap_or_else(|_| Code::unreadable()));
-                    self.codes.insert(frame.code, Rc::clone(&code));
-                    code
-                }
+            let Some(code) = self.codes.get(&frame.code).map(Rc::clone) else {
+                continue;
             };
             if !code.is_hidden() {
                 let location = code.location(layout, frame.instr);
