@@ -92,10 +92,10 @@ pub struct ThreadLayout {
     /// `holds_gil`, a byte-sized flag (3.14+).
     pub holds_gil: Option<u64>,
     /// `gil_requested`, an `int` (3.15).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gil_requested: Option<u64>,
     /// Where its exceptions are; none where the build does not tell. Older recordings have none.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exceptions: Option<ExceptionLayout>,
 }
 
@@ -106,6 +106,11 @@ pub struct ExceptionLayout {
     pub current: u64,
     /// `exc_info`: pointer to the newest `_PyErr_StackItem`, the one being handled.
     pub info: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_absent(offset: &u64) -> bool {
+    *offset == 0
 }
 
 /// Where a thread state keeps its innermost frame.
@@ -120,7 +125,7 @@ pub enum CurrentFrame {
         /// `_PyCFrame.previous`.
         previous: u64,
         /// `PyThreadState.root_cframe`; older recordings do not have it, and replay does not ask.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_absent")]
         root: u64,
     },
     /// `tstate->current_frame` (3.13, 3.14).
