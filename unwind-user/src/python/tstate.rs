@@ -9,6 +9,8 @@ use crate::memory::{Addr, Memory};
 const INTERPRETERS_MAX: usize = 256;
 /// Thread states of a process that are looked at.
 const THREADS_MAX: usize = 8192;
+/// Readings of lists that tear.
+const TRIES: usize = 8;
 /// Most bytes read of one thread state.
 const STATE_MAX: u64 = 1024;
 
@@ -29,33 +31,60 @@ pub struct ThreadState {
 /// The thread states of all interpreters of the runtime at `runtime`: newest first, at most
 /// 8,192 of 256 interpreters.
 ///
-/// The lists change while they are read: one that tears is read as far as it goes. A state is
-/// listed only if it names the interpreter that lists it.
+/// The lists change while they are read: one that tears is read again, some times, and then as far
+/// as it goes. A state is listed only if it names the interpreter that lists it.
 #[must_use]
 pub fn threads(memory: &dyn Memory, layout: &Layout, runtime: Addr) -> Vec<ThreadState> {
-    let mut found = Vec::new();
+    let mut most = Vec::new();
+    for _ in 0..TRIES {
+        let mut found = Vec::new();
+        let is_whole = all(memory, layout, runtime, &mut found);
+        if is_whole || found.len() > most.len() {
+            most = found;
+        }
+        if is_whole {
+            break;
+        }
+    }
+    most
+}
+
+/// Lists the states of all interpreters, and tells whether no list was torn.
+fn all(memory: &dyn Memory, layout: &Layout, runtime: Addr, found: &mut Vec<ThreadState>) -> bool {
+    let mut is_whole = true;
     let mut seen = HashSet::new();
     let mut interp = pointer(memory, runtime.add(layout.runtime.interpreters_head));
     while let Some(at) = interp.filter(|at| seen.len() < INTERPRETERS_MAX && seen.insert(*at)) {
-        list(memory, layout, at, &mut found);
+        is_whole &= list(memory, layout, at, found);
         interp = pointer(memory, at.add(layout.interp.next));
     }
-    found
+    is_whole
 }
 
-fn list(memory: &dyn Memory, layout: &Layout, interp: Addr, found: &mut Vec<ThreadState>) {
+/// Whether a thread state that was listed still is the same thread's.
+#[must_use]
+pub fn is_still(memory: &dyn Memory, layout: &Layout, state: &ThreadState) -> bool {
+    read(memory, layout, state.addr).is_some_and(|(now, _)| now == *state)
+}
+
+/// Lists the states of one interpreter, and tells whether the list was followed to its end.
+fn list(memory: &dyn Memory, layout: &Layout, interp: Addr, found: &mut Vec<ThreadState>) -> bool {
     let mut seen = HashSet::new();
     let mut next = pointer(memory, interp.add(layout.interp.threads_head));
-    while let Some(addr) = next.filter(|addr| found.len() < THREADS_MAX && seen.insert(*addr)) {
+    while let Some(addr) = next {
+        if found.len() >= THREADS_MAX || !seen.insert(addr) {
+            return false;
+        }
         let Some((state, after)) = read(memory, layout, addr) else {
-            return;
+            return false;
         };
         if state.interp != interp {
-            return;
+            return false;
         }
         found.push(state);
         next = after;
     }
+    true
 }
 
 /// A thread state and the next one in its list.

@@ -104,8 +104,22 @@ impl Unwinder {
             .tids()
             .map_err(|error| runtime::io_error(pid, &error))?;
         let mut threads: Vec<Thread> = Vec::with_capacity(states.len());
+        let mut owners: HashMap<u64, usize> = HashMap::new();
+        for state in &states {
+            *owners.entry(state.native_thread_id).or_default() += 1;
+        }
         for state in &states {
             threads.push(self.thread(state, tids.get(&state.native_thread_id).copied()));
+            // Of several states, the thread runs one at most. Another can be run by somebody else
+            // by now: 3.12 leaves the maker's ids in the state of a sub-interpreter.
+            let is_shared = owners.get(&state.native_thread_id).is_some_and(|&n| n > 1);
+            if let Some(thread) = threads.last_mut()
+                && is_shared
+                && thread.interpreter != Some(0)
+            {
+                thread.stack.frames.clear();
+                thread.stack.incomplete = Some(Incomplete::Shared);
+            }
         }
         self.reader.release();
         if !self.process.is_alive() {
@@ -149,14 +163,14 @@ impl Unwinder {
             stack: Stack::default(),
         };
         thread.stack.incomplete = match tid {
-            Some(tid) => self.stack(state.addr, tid, &mut thread),
+            Some(tid) => self.stack(state, tid, &mut thread),
             None => Some(Incomplete::Ended),
         };
         thread
     }
 
     /// Reads the stack of one thread in one moment, and what is missing of it.
-    fn stack(&mut self, state: Addr, tid: i32, thread: &mut Thread) -> Option<Incomplete> {
+    fn stack(&mut self, state: &ThreadState, tid: i32, thread: &mut Thread) -> Option<Incomplete> {
         let mut why = Incomplete::Moving;
         for _ in 0..TRIES {
             let still = match self.reader.hold(self.process.pid, tid) {
@@ -171,7 +185,13 @@ impl Unwinder {
                 }
                 Err(_) => return Some(Incomplete::Ended),
             };
-            let incomplete = self.moment(state, &still, thread);
+            let incomplete = self.moment(state.addr, &still, thread);
+            // It may have been freed and taken by another thread since it was listed.
+            let is_its_own = tstate::is_still(&self.memory, &self.layout, state);
+            if !is_its_own {
+                thread.stack.frames.clear();
+                return Some(Incomplete::Ended);
+            }
             if !still.held() {
                 why = Incomplete::Moving;
             } else if incomplete == Some(Incomplete::Entering) {

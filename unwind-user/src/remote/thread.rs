@@ -65,6 +65,9 @@ pub enum Incomplete {
     Moving,
     /// `/proc` does not let us see whether it runs.
     Forbidden,
+    /// A sub-interpreter's state that names a thread which has another state, too: which thread
+    /// runs it cannot be told.
+    Shared,
     /// It has ended.
     Ended,
 }
@@ -80,6 +83,7 @@ impl Incomplete {
             Self::Entering => "entering",
             Self::Moving => "moving",
             Self::Forbidden => "forbidden",
+            Self::Shared => "shared",
             Self::Ended => "ended",
         }
     }
@@ -97,6 +101,10 @@ impl fmt::Display for Incomplete {
                  again, or run unwind on all CPUs"
             }
             Self::Forbidden => "not permitted to see whether it runs",
+            Self::Shared => {
+                "a sub-interpreter's, which names a thread with another stack: whose it is cannot \
+                 be told"
+            }
             Self::Ended => "it has ended",
         })
     }
