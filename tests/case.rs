@@ -1,5 +1,7 @@
 //! Reports of single cases, which `cargo xtask test` gathers into its table.
 
+use crate::pythons::{Python, pythons};
+
 /// A case under way: ends in one of [`Self::ok`], [`Self::failed`] and [`Self::skipped`].
 #[derive(Debug)]
 #[must_use = "a case must report how it ended"]
@@ -30,6 +32,28 @@ impl Case {
     pub fn skipped(self, why: &str) {
         println!("UNWIND-CASE {} skipped {}", self.name, one_line(why));
     }
+}
+
+/// Runs one case for each interpreter; `Ok` says what was measured.
+///
+/// # Panics
+/// When it fails for one of them, at the end.
+pub fn for_each(suite: &str, name: &str, case: impl Fn(&Python) -> Result<String, String>) {
+    let mut failed = Vec::new();
+    for python in pythons() {
+        let report = Case::new(suite, &python.label, name);
+        match case(&python) {
+            Ok(measured) => {
+                println!("{} {name}: {measured}", python.label);
+                report.ok();
+            }
+            Err(why) => {
+                report.failed(&why);
+                failed.push(format!("{}: {why}", python.label));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{name}: {failed:#?}");
 }
 
 fn one_line(text: &str) -> String {

@@ -3,41 +3,28 @@
 #[path = "truth/judge.rs"]
 #[allow(dead_code, reason = "shared with the suite `truth`")]
 mod judge;
+#[path = "dump/moving.rs"]
+mod moving;
 #[path = "truth/program.rs"]
 #[allow(dead_code, reason = "shared with the suite `truth`")]
 mod program;
+#[path = "dump/schema.rs"]
+mod schema;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use judge::Rules;
 use program::Program;
 use serde_json::{Value, json};
-use unwind_tests::{Case, Profile, Python, pythons, unwind};
-use unwind_user::format::Label;
-use unwind_user::format::folded::Line;
-use unwind_user::remote::{Incomplete, Unwinder};
+use unwind_tests::{Python, pythons, unwind};
 
 /// After this, what is waited for will not come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Runs one case of this suite for each interpreter; `Ok` says what was measured.
 fn for_each(name: &str, case: impl Fn(&Python) -> Result<String, String>) {
-    let mut failed = Vec::new();
-    for python in pythons() {
-        let report = Case::new("dump", &python.label, name);
-        match case(&python) {
-            Ok(measured) => {
-                println!("{} {name}: {measured}", python.label);
-                report.ok();
-            }
-            Err(why) => {
-                report.failed(&why);
-                failed.push(format!("{}: {why}", python.label));
-            }
-        }
-    }
-    assert!(failed.is_empty(), "{name}: {failed:#?}");
+    unwind_tests::for_each("dump", name, case);
 }
 
 fn dump(pid: u32, options: &[&str]) -> Output {
@@ -128,59 +115,6 @@ fn held(child: &mut std::process::Child) -> Result<String, String> {
         stdin.write_all(b"\n").map_err(|error| error.to_string())?;
     }
     Err(format!("the program ended after {places} places"))
-}
-
-/// Reads a program's moving stack as often as can be, in `seconds`.
-fn watch(program: &Program, seconds: u64) -> Result<(Profile, u64, u64), String> {
-    let mut unwinder = Unwinder::attach(program.pid).map_err(|error| error.to_string())?;
-    let (mut lines, mut reads, mut moving) = (Vec::new(), 0, 0);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(seconds) {
-        for thread in unwinder.threads().map_err(|error| error.to_string())? {
-            reads += 1;
-            match thread.stack.incomplete {
-                None => {}
-                Some(Incomplete::Moving | Incomplete::Entering) => {
-                    moving += 1;
-                    continue;
-                }
-                Some(other) => return Err(format!("a stack is incomplete: {other}")),
-            }
-            let frames = thread
-                .stack
-                .frames
-                .iter()
-                .rev()
-                .map(|frame| Label::Function {
-                    name: frame.code.qualname.clone(),
-                    file: frame.code.filename.clone(),
-                    line: frame.location.line,
-                });
-            let frames = frames.collect();
-            lines.push(Line { frames, count: 1 });
-        }
-    }
-    let stats = Value::Null;
-    Ok((Profile { lines, stats }, reads, moving))
-}
-
-#[test]
-fn no_moving_stack_is_torn() {
-    for shape in ["chain", "generators", "callbacks"] {
-        for_each(shape, |python| {
-            let program = Program::start(python, "shapes.py", &[shape])?;
-            let rules = Rules::read(&program.said)?;
-            let (profile, reads, moving) = watch(&program, 2)?;
-            let verdict = rules.judge(&profile);
-            verdict.all_good()?;
-            if moving * 20 > reads || verdict.good < 100 {
-                return Err(format!(
-                    "{moving} of {reads} reads gave nothing: {verdict:?}"
-                ));
-            }
-            Ok(format!("{} good, {moving} of {reads} moving", verdict.good))
-        });
-    }
 }
 
 #[test]
@@ -295,48 +229,6 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert!(output.status.success(), "{:?}", output.status);
 }
 
-/// Whether a value has the fields and types that the published schema gives it, down to the leaves.
-fn conforms(value: &Value, schema: &Value, defs: &Value) -> Result<(), String> {
-    if let Some(name) = schema["$ref"].as_str() {
-        let name = name.rsplit('/').next().unwrap_or_default();
-        return conforms(value, &defs[name], defs);
-    }
-    let is = |kind: &Value| match kind.as_str() {
-        Some("null") => value.is_null(),
-        Some("string") => value.is_string(),
-        Some("boolean") => value.is_boolean(),
-        Some("integer") => value.is_u64(),
-        Some("array") => value.is_array(),
-        Some("object") => value.is_object(),
-        _ => false,
-    };
-    let fits = match (&schema["type"], &schema["enum"], &schema["const"]) {
-        (Value::Array(kinds), ..) => kinds.iter().any(is),
-        (kind @ Value::String(_), ..) => is(kind),
-        (_, Value::Array(values), _) => values.contains(value),
-        (.., constant) => constant == value,
-    };
-    if !fits {
-        return Err(format!("{value} is not {schema}"));
-    }
-    for item in value.as_array().into_iter().flatten() {
-        conforms(item, &schema["items"], defs)?;
-    }
-    if let Some(fields) = value.as_object() {
-        let described = schema["properties"].as_object().ok_or("no properties")?;
-        let required = schema["required"].as_array().ok_or("nothing required")?;
-        let names: Vec<Value> = fields.keys().map(|name| json!(name)).collect();
-        if names.len() != required.len() || !required.iter().all(|name| names.contains(name)) {
-            return Err(format!("{names:?}, not {required:?}"));
-        }
-        for (name, field) in fields {
-            let schema = described.get(name).ok_or("a field is not described")?;
-            conforms(field, schema, defs)?;
-        }
-    }
-    Ok(())
-}
-
 #[test]
 fn modes_choose_threads() {
     for_each("modes", |python| {
@@ -367,22 +259,5 @@ fn modes_choose_threads() {
             }
         }
         Err(wrong)
-    });
-}
-
-#[test]
-fn json_is_what_its_schema_says() {
-    let schema = include_str!("../unwind-user/src/dump/dump.schema.json");
-    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
-    for_each("schema", |python| {
-        let program = Program::start(python, "held.py", &["threads", "3"])?;
-        let document = json_of(&dump(program.pid, &["--json"]))?;
-        conforms(&document, &schema, &schema["$defs"])?;
-        let mut other = document;
-        other["processes"][0]["threads"][0]["state"] = json!(1);
-        match conforms(&other, &schema, &schema["$defs"]) {
-            Ok(()) => Err("anything conforms".to_owned()),
-            Err(_) => Ok("as described".to_owned()),
-        }
     });
 }

@@ -151,6 +151,7 @@ fn facts(layout: &Layout) -> Facts {
         ("interp.id", interp.id),
         ("interp.threads_head", interp.threads_head),
         ("interp.collecting", interp.collecting),
+        ("thread.prev", thread.prev),
         ("thread.next", thread.next),
         ("thread.interp", thread.interp),
         ("thread.thread_id", thread.thread_id),

@@ -19,7 +19,7 @@ use unwind_user::memory::{Addr, Process};
 use unwind_user::python::attach;
 use unwind_user::python::code::{read_code, read_identity};
 use unwind_user::python::frame::{End, Parsed, RawFrame, walk};
-use unwind_user::remote::capture::{Capture, From};
+use unwind_user::remote::capture::{Capture, Origin};
 use unwind_user::sample::Snapshot;
 
 /// Steps of the short form.
@@ -91,8 +91,8 @@ fn step_child(
     let mut tally = Tally::default();
     for _ in 0..steps {
         let registers = ptrace::getregs(pid).map_err(|e| e.to_string())?;
-        let from = From::ThreadPointer(registers.fs_base);
-        let outcome = match capture.take(memory, from) {
+        let origin = Origin::ThreadPointer(registers.fs_base);
+        let outcome = match capture.take(memory, origin) {
             Ok(outcome) | Err(outcome) => outcome,
         };
         *tally

@@ -14,29 +14,15 @@ mod truth {
     pub(crate) mod witness;
 }
 
-use unwind_tests::{Case, Python, profile, pythons};
+use unwind_tests::{Python, profile};
 
 use truth::account::adds_up;
 use truth::churn::{Churned, Mode};
 use truth::program::Program;
 
-/// Runs one case for each interpreter; `Ok` says what was measured.
+/// Runs one case of this suite for each interpreter; `Ok` says what was measured.
 pub(crate) fn for_each(name: &str, case: impl Fn(&Python) -> Result<String, String>) {
-    let mut failed = Vec::new();
-    for python in pythons() {
-        let report = Case::new("truth", &python.label, name);
-        match case(&python) {
-            Ok(measured) => {
-                println!("{} {name}: {measured}", python.label);
-                report.ok();
-            }
-            Err(why) => {
-                report.failed(&why);
-                failed.push(format!("{}: {why}", python.label));
-            }
-        }
-    }
-    assert!(failed.is_empty(), "{name}: {failed:#?}");
+    unwind_tests::for_each("truth", name, case);
 }
 
 /// How long runs are.

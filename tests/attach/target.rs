@@ -82,7 +82,8 @@ pub(crate) fn check(attached: &Attached, target: &Target) -> Result<(), String> 
         return Err(format!("{:?} is not {target:?}", attached.process));
     }
     let (memory, paths) = (&attached.memory, &attached.paths);
-    let listed = unwind_user::python::tstate::threads(memory, &attached.layout, attached.runtime);
+    let listed =
+        unwind_user::python::tstate::threads(memory, &attached.layout, attached.runtime).states;
     let mut threads = Vec::new();
     for &(pointer, state) in &target.threads {
         let fits = |addr| state == 0 || state == addr;

@@ -5,11 +5,16 @@ end line, column, end column], and whether it handles an `exception`; then it wa
 stdin. At last no frames.
 
 `held.py threads N` starts N threads that wait instead, and says their native ids. `held.py modes`
-starts one that spins and one that handles an exception, and says theirs.
+starts one that spins and one that handles an exception, and says theirs. `held.py interpreter`
+makes an interpreter that another thread runs, and says which. `held.py storm` starts threads all
+the time, and says which stay.
 """
+import _thread
 import json
+import os
 import sys
 import threading
+import time
 
 
 def position(frame):
@@ -251,11 +256,73 @@ def modes():
     done.set()
 
 
+SCRIPT = """
+import time
+def b1(n):
+    for _ in range(n): pass
+def a1(n):
+    b1(n)
+def b2(n):
+    for _ in range(n): pass
+def a2(n):
+    b2(n)
+def go():
+    while True:
+        a1(50)
+        a2(50)
+        # 3.11 asks another interpreter's threads for the GIL in vain.
+        time.sleep(0)
+go()
+"""
+
+
+def interpreter():
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        import _xxsubinterpreters as interpreters
+    made = interpreters.create()
+    runner = threading.Thread(target=interpreters.run_string, args=(made, SCRIPT), daemon=True)
+    runner.start()
+    sys.stdout.write(json.dumps({"runner": runner.native_id}) + "\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    os._exit(0)
+
+
+def storm():
+    def pass_by():
+        pass
+
+    def starts():
+        while True:
+            try:
+                for _ in range(30):
+                    _thread.start_new_thread(pass_by, ())
+            except RuntimeError:
+                pass
+            time.sleep(0.0005)
+
+    stay = [threading.Thread(target=time.sleep, args=(1000,), daemon=True) for _ in range(3)]
+    stay += [threading.Thread(target=starts, daemon=True) for _ in range(3)]
+    for thread in stay:
+        thread.start()
+    ids = [threading.get_native_id()] + [thread.native_id for thread in stay]
+    sys.stdout.write(json.dumps(ids) + "\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    os._exit(0)
+
+
 sys.setrecursionlimit(3000)
 if sys.argv[1:2] == ["threads"]:
     threads(int(sys.argv[2]))
 elif sys.argv[1:2] == ["modes"]:
     modes()
+elif sys.argv[1:2] == ["interpreter"]:
+    interpreter()
+elif sys.argv[1:2] == ["storm"]:
+    storm()
 else:
     places()
     sys.stdout.write('{"frames": []}\n')

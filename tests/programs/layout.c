@@ -36,6 +36,7 @@ int main(void)
     FIELD("interp.id", PyInterpreterState, id);
     FIELD("interp.threads_head", PyInterpreterState, threads.head);
     FIELD("interp.collecting", PyInterpreterState, gc.collecting);
+    FIELD("thread.prev", PyThreadState, prev);
     FIELD("thread.next", PyThreadState, next);
     FIELD("thread.interp", PyThreadState, interp);
     FIELD("thread.thread_id", PyThreadState, thread_id);

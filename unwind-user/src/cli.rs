@@ -122,8 +122,8 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each thread is shown at one moment of its own, innermost frame first, waiting \
-threads too. For that,\nunwind moves to the CPU where the thread ran last, reads it in some \
-microseconds, and throws away\nwhat it read if the thread ran meanwhile.\n\n\
+threads too. For that,\nunwind moves to the CPU where the thread ran last, reads it there while \
+the thread waits for that\nCPU, and throws away what it read if the thread ran meanwhile.\n\n\
 Needs the right to ptrace the process: root, CAP_SYS_PTRACE, or, as its own user,\n\
 kernel.yama.ptrace_scope = 0. Needs no BPF."
 )]

@@ -72,6 +72,30 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Puts the bytes of a record into `bytes`: what [`Record::parse`] takes apart. The head says how many
+/// words of the body belong to it.
+pub fn write_record(header: &RecordHeader, body: &[u64], bytes: &mut Vec<u8>) {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let head = u32::from(header.abi) | u32::from(header.kind) << 16;
+    let words = [
+        pair(head, header.body_words),
+        header.time,
+        pair(header.pid, header.tid),
+        pair(header.outcome, header.flags),
+        header.tstate,
+        header.interp,
+        header.frame,
+        header.base_frame,
+        header.gc_frame,
+        header.gil_holder,
+        pair(header.frames, header.cpu),
+        header.chunk,
+    ];
+    let body = body.get(..header.body_words as usize).unwrap_or(body);
+    bytes.clear();
+    bytes.extend(words.iter().chain(body).flat_map(|word| word.to_le_bytes()));
+}
+
 /// Where a segment's payload lies in the body.
 #[derive(Clone, Copy, Debug)]
 struct Piece {

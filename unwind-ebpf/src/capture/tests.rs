@@ -177,6 +177,5 @@ fn the_thread_state_is_no_root_cframe() {
     let mut words = thread(0);
     words.0.insert(CFRAME + 16, TSTATE);
     frame(&mut words, LEAF, 0, 0, 1);
-    words.0.insert(TSTATE + 8, 0);
     assert_eq!(outcome(&words), ENTERING);
 }

@@ -1,47 +1,51 @@
 //! For programs; `dump.schema.json` beside this file describes it.
 
+use std::io::Write;
+
 use serde::Serialize;
 
-use super::{Dump, command, sources};
-use crate::remote::Thread;
+use super::source::Sources;
+use super::{Dump, command};
+use crate::remote::{Incomplete, Thread};
 
 /// Version of this format: a field that is gone or means something else makes another.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
-struct Document {
+struct Document<'a> {
     version: u32,
-    processes: Vec<ProcessJson>,
+    processes: Vec<ProcessJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct ProcessJson {
+struct ProcessJson<'a> {
     pid: i32,
     command: String,
     exe: String,
     python: String,
-    threads: Vec<ThreadJson>,
+    threads_whole: bool,
+    threads: Vec<ThreadJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct ThreadJson {
+struct ThreadJson<'a> {
     tid: Option<i32>,
     native_id: u64,
-    name: String,
+    name: &'a str,
     interpreter: Option<u64>,
     main: bool,
     holds_gil: bool,
     wants_gil: Option<bool>,
     exception: Option<bool>,
     state: Option<char>,
-    frames: Vec<FrameJson>,
+    frames: Vec<FrameJson<'a>>,
     incomplete: Option<&'static str>,
 }
 
 #[derive(Serialize)]
-struct FrameJson {
-    function: String,
-    file: String,
+struct FrameJson<'a> {
+    function: &'a str,
+    file: &'a str,
     first_line: u32,
     line: Option<u32>,
     end_line: Option<u32>,
@@ -53,52 +57,51 @@ struct FrameJson {
 /// Writes all processes.
 ///
 /// # Errors
-/// None that occurs: strings and numbers can always be written.
-pub(super) fn write(dumps: &[Dump], out: &mut String) -> serde_json::Result<()> {
+/// As writing to `out`.
+pub(super) fn write(dumps: &[Dump], out: &mut dyn Write) -> std::io::Result<()> {
     let document = Document {
         version: VERSION,
         processes: dumps.iter().map(process).collect(),
     };
-    out.push_str(&serde_json::to_string_pretty(&document)?);
-    out.push('\n');
-    Ok(())
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
 }
 
-fn process(dump: &Dump) -> ProcessJson {
+fn process(dump: &Dump) -> ProcessJson<'_> {
     let process = &dump.unwinder.process;
+    let mut sources = Sources::of(process.pid);
     ProcessJson {
         pid: process.pid,
         command: command(&dump.unwinder),
         exe: process.exe.to_string_lossy().into_owned(),
         python: dump.unwinder.layout.version.to_string(),
+        threads_whole: dump.is_whole,
         threads: {
-            let mut sources = sources(dump);
             let threads = dump.threads.iter();
             threads.map(|thread| json(thread, &mut sources)).collect()
         },
     }
 }
 
-fn json(thread: &Thread, sources: &mut super::Sources) -> ThreadJson {
+fn json<'a>(thread: &'a Thread, sources: &mut Sources) -> ThreadJson<'a> {
     let frames = thread.stack.frames.iter().map(|frame| {
-        let (code, location) = (&frame.code, frame.location);
+        let (function, location) = (&*frame.function, frame.location);
+        let line = location.line;
         FrameJson {
-            function: code.qualname.clone(),
-            file: code.filename.clone(),
-            first_line: code.first_line,
-            line: location.line,
+            function: &function.qualname,
+            file: &function.filename,
+            first_line: function.first_line,
+            line,
             end_line: location.end_line,
             column: location.column,
             end_column: location.end_column,
-            source: location
-                .line
-                .and_then(|line| sources.line(&code.filename, line)),
+            source: line.and_then(|line| sources.line(&function.filename, line)),
         }
     });
     ThreadJson {
         tid: thread.tid,
         native_id: thread.native_id,
-        name: thread.name.clone(),
+        name: &thread.name,
         interpreter: thread.interpreter,
         main: thread.is_main,
         holds_gil: thread.holds_gil,
@@ -106,6 +109,6 @@ fn json(thread: &Thread, sources: &mut super::Sources) -> ThreadJson {
         exception: thread.has_exception,
         state: thread.state,
         frames: frames.collect(),
-        incomplete: thread.stack.incomplete.map(super::Incomplete::name),
+        incomplete: thread.stack.incomplete.map(Incomplete::name),
     }
 }

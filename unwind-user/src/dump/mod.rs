@@ -4,16 +4,15 @@ mod json;
 mod source;
 mod text;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 
 use crate::process;
 use crate::python::AttachError;
-use crate::remote::{Incomplete, Thread, Unwinder};
+use crate::remote::{Thread, Threads, Unwinder};
 use crate::run::FAILED;
-use source::Sources;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
@@ -56,6 +55,8 @@ impl Mode {
 struct Dump {
     unwinder: Unwinder,
     threads: Vec<Thread>,
+    /// Whether none may be missing.
+    is_whole: bool,
 }
 
 /// Prints the stacks of all threads to standard output.
@@ -76,7 +77,16 @@ pub fn dump(options: &Options) -> anyhow::Result<ExitCode> {
             Err(error @ AttachError::NotPython { .. }) => not_python = Some(error),
             Err(error) => return Err(error.into()),
         }
-        for child in process::descendants(parent) {
+        let children = process::descendants(parent);
+        if children.len() >= process::DESCENDANTS_MAX {
+            // Nothing is left to do if standard error is closed.
+            let _ = writeln!(
+                io::stderr(),
+                "unwind: only the first {} child processes are looked at",
+                process::DESCENDANTS_MAX
+            );
+        }
+        for child in children {
             match read(child.cast_unsigned()) {
                 Ok(dump) => dumps.push(dump),
                 Err(error) if is_no_matter(&error) => {}
@@ -93,22 +103,11 @@ pub fn dump(options: &Options) -> anyhow::Result<ExitCode> {
     } else {
         dumps.push(first?);
     }
-    let mut out = String::new();
-    if options.json {
-        json::write(&dumps, &mut out)?;
-    } else {
-        for (nth, dump) in dumps.iter().enumerate() {
-            if nth > 0 {
-                out.push('\n');
-            }
-            text::write(dump, &mut out);
-        }
-    }
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(out.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
+    match write(
+        &dumps,
+        options.json,
+        &mut BufWriter::new(io::stdout().lock()),
+    ) {
         // Whoever reads has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(code),
         result => result
@@ -117,11 +116,29 @@ pub fn dump(options: &Options) -> anyhow::Result<ExitCode> {
     }
 }
 
+fn write(dumps: &[Dump], is_json: bool, out: &mut dyn Write) -> io::Result<()> {
+    if is_json {
+        json::write(dumps, out)?;
+    } else {
+        for (nth, dump) in dumps.iter().enumerate() {
+            if nth > 0 {
+                writeln!(out)?;
+            }
+            text::write(dump, out)?;
+        }
+    }
+    out.flush()
+}
+
 fn read(pid: u32, mode: Mode) -> Result<Dump, AttachError> {
     let mut unwinder = Unwinder::attach(pid)?;
-    let mut threads = unwinder.threads()?;
-    threads.retain(|thread| mode.shows(thread));
-    Ok(Dump { unwinder, threads })
+    let Threads { mut list, is_whole } = unwinder.threads()?;
+    list.retain(|thread| mode.shows(thread));
+    Ok(Dump {
+        unwinder,
+        threads: list,
+        is_whole,
+    })
 }
 
 /// Whether a child is none that anyone would look for here.
@@ -141,7 +158,7 @@ fn state_word(state: char) -> &'static str {
     match state {
         'R' => "running",
         'S' | 'I' => "sleeping",
-        'D' => "waiting for the disk",
+        'D' => "in an uninterruptible wait",
         'T' => "stopped",
         't' => "stopped by a debugger",
         'Z' | 'X' | 'x' => "ended",
@@ -161,9 +178,4 @@ fn command(unwinder: &Unwinder) -> String {
         return unwinder.process.comm.clone();
     }
     words.join(" ")
-}
-
-/// The sources of a process.
-fn sources(dump: &Dump) -> Sources {
-    Sources::of(dump.unwinder.process.pid)
 }

@@ -14,8 +14,8 @@ use crate::process::printable;
 
 /// Longest source file that is read, in bytes.
 const FILE_MAX: u64 = 4 << 20;
-/// Files kept.
-const FILES_MAX: usize = 256;
+/// Bytes of all that is kept.
+const BYTES_MAX: usize = 32 << 20;
 /// Characters of a line that are shown.
 const LINE_CHARS_MAX: usize = 160;
 
@@ -24,32 +24,38 @@ const LINE_CHARS_MAX: usize = 160;
 pub(super) struct Sources {
     root: Option<File>,
     files: HashMap<String, Source>,
+    bytes: usize,
+    /// Whether lines are missing since the files are too large together.
+    pub(super) full: bool,
 }
 
 /// A file, and where its lines begin.
 #[derive(Debug, Default)]
 struct Source {
     text: Vec<u8>,
-    lines: Vec<usize>,
+    lines: Vec<u32>,
 }
 
 impl Source {
     fn new(text: Vec<u8>) -> Self {
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-        let lines = std::iter::once(0)
-            .chain(ends.map(|(at, _)| at + 1))
-            .collect();
-        Self { text, lines }
+        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at as u32 + 1));
+        Self {
+            lines: lines.collect(),
+            text,
+        }
+    }
+
+    const fn bytes(&self) -> usize {
+        self.text.capacity() + self.lines.capacity() * size_of::<u32>()
     }
 
     /// A line, from 1.
     fn line(&self, number: u32) -> Option<&[u8]> {
         let number = usize::try_from(number).ok()?;
-        let start = *self.lines.get(number.checked_sub(1)?)?;
-        let end = self
-            .lines
-            .get(number)
-            .map_or(self.text.len(), |next| next - 1);
+        let start = *self.lines.get(number.checked_sub(1)?)? as usize;
+        let next = self.lines.get(number);
+        let end = next.map_or(self.text.len(), |next| *next as usize - 1);
         self.text.get(start..end)
     }
 }
@@ -60,6 +66,8 @@ impl Sources {
         Self {
             root: File::open(format!("/proc/{pid}/root")).ok(),
             files: HashMap::new(),
+            bytes: 0,
+            full: false,
         }
     }
 
@@ -67,11 +75,13 @@ impl Sources {
     /// has no such line.
     pub(super) fn line(&mut self, file: &str, line: u32) -> Option<String> {
         if !self.files.contains_key(file) {
-            if self.files.len() >= FILES_MAX {
+            if self.bytes > BYTES_MAX {
+                self.full = true;
                 return None;
             }
-            let text = self.read(file).unwrap_or_default();
-            self.files.insert(file.to_owned(), Source::new(text));
+            let source = Source::new(self.read(file).unwrap_or_default());
+            self.bytes += source.bytes() + file.len();
+            self.files.insert(file.to_owned(), source);
         }
         let line = self.files.get(file)?.line(line)?;
         let line = printable(line.trim_ascii());
@@ -136,6 +146,20 @@ mod tests {
         let line = ours().line(&file, 1).expect("a line");
         assert_eq!(line.chars().count(), LINE_CHARS_MAX + 1);
         std::fs::remove_file(file).expect("our file");
+    }
+
+    #[test]
+    fn many_files_are_too_many() {
+        let file = path("many.py");
+        std::fs::write(&file, vec![b'\n'; FILE_MAX as usize]).expect("a file");
+        let mut sources = ours();
+        for slashes in 1..50 {
+            sources.line(&format!("{}{file}", "/".repeat(slashes)), 1);
+        }
+        std::fs::remove_file(file).expect("our file");
+        assert!(sources.full);
+        // One more than there was room for, with all of its line ends.
+        assert!(sources.bytes < BYTES_MAX + 10 * FILE_MAX as usize);
     }
 
     #[test]

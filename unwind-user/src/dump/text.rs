@@ -1,47 +1,56 @@
 //! For people.
 
 use std::fmt::Write as _;
+use std::io::{self, Write};
 
-use super::{Dump, command, sources, state_word};
+use super::source::Sources;
+use super::{Dump, command, state_word};
 use crate::process::printable;
 use crate::remote::{Frame, Thread};
 
 /// Writes one process: a head, and a paragraph for each thread.
-pub(super) fn write(dump: &Dump, out: &mut String) {
+pub(super) fn write(dump: &Dump, out: &mut dyn Write) -> io::Result<()> {
     let process = &dump.unwinder.process;
-    line(
-        out,
-        &format!("Process {}: {}", process.pid, command(&dump.unwinder)),
-    );
+    writeln!(out, "Process {}: {}", process.pid, command(&dump.unwinder))?;
     let exe = printable(process.exe.as_os_str().as_encoded_bytes());
-    line(
-        out,
-        &format!("Python {} ({exe})", dump.unwinder.layout.version),
-    );
+    writeln!(out, "Python {} ({exe})", dump.unwinder.layout.version)?;
     if dump.threads.is_empty() {
-        line(out, "\n(no thread to show)");
+        writeln!(out, "\n(no thread to show)")?;
     }
-    let mut sources = sources(dump);
+    let mut sources = Sources::of(process.pid);
     for thread in &dump.threads {
-        line(out, "");
-        line(out, &head(thread));
+        writeln!(out)?;
+        writeln!(out, "{}", head(thread))?;
         if thread.stack.frames.is_empty() && thread.stack.incomplete.is_none() {
-            line(out, "    (no Python frames: it runs no Python code)");
+            writeln!(out, "    (no Python frames: it runs no Python code)")?;
         }
         for frame in &thread.stack.frames {
-            line(out, &format!("    {}", place(frame)));
+            writeln!(out, "    {}", place(frame))?;
             let source = frame
                 .location
                 .line
-                .and_then(|line| sources.line(&frame.code.filename, line));
+                .and_then(|line| sources.line(&frame.function.filename, line));
             if let Some(source) = source {
-                line(out, &format!("        {source}"));
+                writeln!(out, "        {source}")?;
             }
         }
         if let Some(incomplete) = thread.stack.incomplete {
-            line(out, &format!("    ({incomplete})"));
+            writeln!(out, "    ({incomplete})")?;
         }
     }
+    if sources.full {
+        writeln!(
+            out,
+            "\n(more source files than are read: some lines are missing)"
+        )?;
+    }
+    if !dump.is_whole {
+        writeln!(
+            out,
+            "\n(the list of threads changed whenever it was read: some may be missing)"
+        )?;
+    }
+    Ok(())
 }
 
 /// `Thread 71 "worker": main, running, holds the GIL`.
@@ -82,15 +91,10 @@ fn head(thread: &Thread) -> String {
 
 /// `qualname (file:line)`.
 fn place(frame: &Frame) -> String {
-    let name = printable(frame.code.qualname.as_bytes());
-    let file = printable(frame.code.filename.as_bytes());
+    let name = printable(frame.function.qualname.as_bytes());
+    let file = printable(frame.function.filename.as_bytes());
     match frame.location.line {
         Some(line) => format!("{name} ({file}:{line})"),
         None => format!("{name} ({file})"),
     }
-}
-
-fn line(out: &mut String, text: &str) {
-    out.push_str(text);
-    out.push('\n');
 }

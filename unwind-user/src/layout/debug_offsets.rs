@@ -127,8 +127,8 @@ fn read(words: &mut Words<'_>, facts: Unpublished, minor: u8) -> Result<Layout, 
     // its sequence], thread_id, native_thread_id, datastack_chunk, status, [holds_gil,
     // gil_requested, current_exception, exc_state]
     let thread_size = words.next()?;
-    words.skip(1);
-    let (next, interp_pointer, current_frame) = (words.next()?, words.next()?, words.next()?);
+    let (prev, next) = (words.next()?, words.next()?);
+    let (interp_pointer, current_frame) = (words.next()?, words.next()?);
     let base_frame = words.next_if(since_15)?;
     words.skip(if since_15 { 2 } else { 0 });
     let current = match base_frame {
@@ -144,7 +144,7 @@ fn read(words: &mut Words<'_>, facts: Unpublished, minor: u8) -> Result<Layout, 
     let holds_gil = words.next_if(since_15)?.or(facts.holds_gil);
     let gil_requested = words.next_if(since_15)?;
     let exceptions = match words.next_if(since_15)? {
-        // `exc_info` is the next word: `ExceptionLayout` is tested against the headers.
+        // `exc_info` is not published; it is the next word.
         Some(current) => Some(ExceptionLayout {
             current,
             info: current.saturating_add(8),
@@ -153,6 +153,7 @@ fn read(words: &mut Words<'_>, facts: Unpublished, minor: u8) -> Result<Layout, 
     };
     words.skip(if since_15 { 1 + 1 } else { 0 }); // and err_stackitem's only word
     let thread = ThreadLayout {
+        prev,
         next,
         interp: interp_pointer,
         thread_id,

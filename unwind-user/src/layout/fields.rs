@@ -69,6 +69,7 @@ pub(super) fn gc(layout: &Layout) -> Vec<Field> {
 pub(super) fn thread(layout: &Layout) -> Vec<Field> {
     let thread = &layout.thread;
     let mut fields = vec![
+        Field::pointer("PyThreadState.prev", thread.prev),
         Field::pointer("PyThreadState.next", thread.next),
         Field::pointer("PyThreadState.interp", thread.interp),
         Field::pointer("PyThreadState.thread_id", thread.thread_id),

@@ -46,6 +46,15 @@ pub struct Layout {
     pub bytes: BytesLayout,
 }
 
+impl Layout {
+    /// Whether a sub-interpreter's thread state keeps the ids of the thread that made it, whichever
+    /// runs it: so it is in `_xxsubinterpreters` of the versions that have cframes.
+    #[must_use]
+    pub const fn sub_states_keep_ids(&self) -> bool {
+        matches!(self.thread.current, CurrentFrame::CFrame { .. })
+    }
+}
+
 /// `_PyRuntimeState`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeLayout {
@@ -77,6 +86,9 @@ pub struct InterpLayout {
 /// `PyThreadState`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadLayout {
+    /// `prev`; older recordings do not have it, and replay does not ask.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub prev: u64,
     /// `next`.
     pub next: u64,
     /// `interp`.

@@ -43,6 +43,7 @@ pub const fn v3_11(version: Version) -> Layout {
             code_generation: None,
         },
         thread: ThreadLayout {
+            prev: 0,
             next: 8,
             interp: 16,
             thread_id: 152,
@@ -110,6 +111,7 @@ pub const fn v3_12(version: Version) -> Layout {
             code_generation: None,
         },
         thread: ThreadLayout {
+            prev: 0,
             next: 8,
             interp: 16,
             thread_id: 136,

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 /// Children looked at in a search below a process.
-const DESCENDANTS_MAX: usize = 256;
+pub const DESCENDANTS_MAX: usize = 256;
 
 /// Names one process for good, and says what it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -42,7 +42,7 @@ pub fn attach(pid: u32) -> Result<Attached, AttachError> {
         runtime: found,
     } = locate(pid)?;
     let pid = process.pid;
-    let threads = threads(&memory, &found.layout, found.addr);
+    let threads = threads(&memory, &found.layout, found.addr).states;
     let facts = TlsFacts {
         tls: found.image.tls,
         is_exe: found.image.is_exe,

@@ -222,7 +222,7 @@ fn confirm(
     let Some((layout, trust)) = layout_at(pid, memory, addr, version)? else {
         return Ok(Found::Nothing);
     };
-    if tstate::threads(memory, &layout, addr).is_empty() {
+    if tstate::threads(memory, &layout, addr).states.is_empty() {
         return Ok(Found::Idle);
     }
     let image = RuntimeImage {

@@ -28,19 +28,27 @@ pub struct ThreadState {
     pub interp: Addr,
 }
 
-/// The thread states of all interpreters of the runtime at `runtime`: newest first, at most
-/// 8,192 of 256 interpreters.
+/// What the interpreters of a process list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Thread states, newest first of each interpreter: at most 8,192 of 256 interpreters.
+    pub states: Vec<ThreadState>,
+    /// Whether all lists were followed to their ends.
+    pub is_whole: bool,
+}
+
+/// The thread states of all interpreters of the runtime at `runtime`.
 ///
 /// The lists change while they are read: one that tears is read again, some times, and then as far
 /// as it goes. A state is listed only if it names the interpreter that lists it.
 #[must_use]
-pub fn threads(memory: &dyn Memory, layout: &Layout, runtime: Addr) -> Vec<ThreadState> {
-    let mut most = Vec::new();
+pub fn threads(memory: &dyn Memory, layout: &Layout, runtime: Addr) -> Listed {
+    let mut most = Listed::default();
     for _ in 0..TRIES {
-        let mut found = Vec::new();
-        let is_whole = all(memory, layout, runtime, &mut found);
-        if is_whole || found.len() > most.len() {
-            most = found;
+        let mut states = Vec::new();
+        let is_whole = all(memory, layout, runtime, &mut states);
+        if is_whole || states.len() > most.states.len() {
+            most = Listed { states, is_whole };
         }
         if is_whole {
             break;
@@ -54,7 +62,10 @@ fn all(memory: &dyn Memory, layout: &Layout, runtime: Addr, found: &mut Vec<Thre
     let mut is_whole = true;
     let mut seen = HashSet::new();
     let mut interp = pointer(memory, runtime.add(layout.runtime.interpreters_head));
-    while let Some(at) = interp.filter(|at| seen.len() < INTERPRETERS_MAX && seen.insert(*at)) {
+    while let Some(at) = interp {
+        if seen.len() >= INTERPRETERS_MAX || !seen.insert(at) {
+            return false;
+        }
         is_whole &= list(memory, layout, at, found);
         interp = pointer(memory, at.add(layout.interp.next));
     }
@@ -68,29 +79,49 @@ pub fn is_still(memory: &dyn Memory, layout: &Layout, state: &ThreadState) -> bo
 }
 
 /// Lists the states of one interpreter, and tells whether the list was followed to its end.
+///
+/// A state that was just unlinked has no next one, either (3.13+): the last one must have been
+/// reached from the one before it, the only one from the list's head.
 fn list(memory: &dyn Memory, layout: &Layout, interp: Addr, found: &mut Vec<ThreadState>) -> bool {
+    let head = || pointer(memory, interp.add(layout.interp.threads_head));
     let mut seen = HashSet::new();
-    let mut next = pointer(memory, interp.add(layout.interp.threads_head));
+    let mut before = Addr::NULL;
+    let mut next = head();
     while let Some(addr) = next {
         if found.len() >= THREADS_MAX || !seen.insert(addr) {
             return false;
         }
-        let Some((state, after)) = read(memory, layout, addr) else {
+        let Some((state, links)) = read(memory, layout, addr) else {
             return false;
         };
         if state.interp != interp {
             return false;
         }
         found.push(state);
-        next = after;
+        next = Some(links.next).filter(|next| !next.is_null());
+        let is_linked = match before {
+            Addr::NULL => head() == Some(addr),
+            before => links.prev == before,
+        };
+        if next.is_none() && !is_linked {
+            return false;
+        }
+        before = addr;
     }
     true
 }
 
-/// A thread state and the next one in its list.
-fn read(memory: &dyn Memory, layout: &Layout, addr: Addr) -> Option<(ThreadState, Option<Addr>)> {
+/// A thread state's neighbours in its list.
+struct Links {
+    prev: Addr,
+    next: Addr,
+}
+
+/// A thread state and its neighbours.
+fn read(memory: &dyn Memory, layout: &Layout, addr: Addr) -> Option<(ThreadState, Links)> {
     let thread = &layout.thread;
     let fields = [
+        thread.prev,
         thread.next,
         thread.interp,
         thread.thread_id,
@@ -113,7 +144,11 @@ fn read(memory: &dyn Memory, layout: &Layout, addr: Addr) -> Option<(ThreadState
         native_thread_id: word(thread.native_thread_id)?,
         interp: Addr(word(thread.interp)?),
     };
-    Some((state, word(thread.next).filter(|&next| next != 0).map(Addr)))
+    let links = Links {
+        prev: Addr(word(thread.prev)?),
+        next: Addr(word(thread.next)?),
+    };
+    Some((state, links))
 }
 
 fn pointer(memory: &dyn Memory, addr: Addr) -> Option<Addr> {
@@ -158,7 +193,7 @@ mod tests {
         for (addr, bytes) in pages {
             memory.push(Addr(*addr), bytes);
         }
-        threads(&memory, layout, Addr(RUNTIME))
+        threads(&memory, layout, Addr(RUNTIME)).states
     }
 
     #[test]
@@ -208,5 +243,48 @@ mod tests {
         let stranger = (0x3000, thread(&l, 0x7777, 0, 70));
         assert_eq!(read(&l, &[runtime, interp, stranger]).len(), 0);
         assert_eq!(read(&l, &[]).len(), 0);
+    }
+
+    #[test]
+    fn a_list_that_tears_says_so() {
+        let l = layout();
+        let runtime = page(&[(l.runtime.interpreters_head, INTERP)]);
+        let interp = page(&[(l.interp.threads_head, 0x3000)]);
+        let listed = |next, second_prev: u64| {
+            let mut memory = Ranges::new();
+            let first = thread(&l, INTERP, next, 70);
+            let mut second = thread(&l, INTERP, 0, 80);
+            second[l.thread.prev as usize..][..8].copy_from_slice(&second_prev.to_le_bytes());
+            memory.push(Addr(RUNTIME), &runtime);
+            memory.push(Addr(INTERP), &interp);
+            memory.push(Addr(0x3000), &first);
+            memory.push(Addr(0x4000), &second);
+            let listed = threads(&memory, &l, Addr(RUNTIME));
+            (listed.states.len(), listed.is_whole)
+        };
+        assert_eq!(listed(0, 0), (1, true));
+        assert_eq!(listed(0x9000, 0), (1, false));
+        assert_eq!(listed(0x3000, 0), (1, false));
+        assert_eq!(listed(0x4000, 0x3000), (2, true));
+        // Unlinked since.
+        assert_eq!(listed(0x4000, 0), (2, false));
+    }
+
+    #[test]
+    fn a_state_that_another_thread_took_is_not_the_same() {
+        let l = layout();
+        let state = ThreadState {
+            addr: Addr(0x3000),
+            thread_id: 70,
+            native_thread_id: 71,
+            interp: Addr(INTERP),
+        };
+        for (id, is_same) in [(70, true), (80, false)] {
+            let now = thread(&l, INTERP, 0, id);
+            let mut memory = Ranges::new();
+            memory.push(Addr(0x3000), &now);
+            assert_eq!(is_still(&memory, &l, &state), is_same, "{id}");
+        }
+        assert!(!is_still(&Ranges::new(), &l, &state));
     }
 }

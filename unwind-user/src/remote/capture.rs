@@ -6,17 +6,15 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use unwind_ebpf::abi::{
-    ABI_VERSION, Outcome, ProcConfig, RecordHeader, SAMPLE, WHOLE, vouched_mark,
-};
+use unwind_ebpf::abi::{ABI_VERSION, Outcome, ProcConfig, SAMPLE, WHOLE, vouched_mark};
 use unwind_ebpf::capture::{STEPS_MAX, Scratch, Step, Target};
 
 use crate::memory::{Addr, Memory};
-use crate::sample::{Record, RecordError};
+use crate::sample::{Record, RecordError, write_record};
 
 /// Where the capture begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum Origin {
     /// The address of a `PyThreadState`.
     State(Addr),
     /// A thread's FS base, from which the paths of the configuration lead to its state.
@@ -60,15 +58,15 @@ impl Capture {
     ///
     /// # Errors
     /// The outcome that ended it before there was a stack.
-    pub fn take(&mut self, memory: &dyn Memory, from: From) -> Result<u32, Outcome> {
+    pub fn take(&mut self, memory: &dyn Memory, origin: Origin) -> Result<u32, Outcome> {
         let target = Foreign {
             memory,
             buffer: RefCell::default(),
         };
         let scratch = &mut *self.scratch;
-        match from {
-            From::State(state) => scratch.begin_at(&target, state.0)?,
-            From::ThreadPointer(pointer) => scratch.begin(&target, pointer)?,
+        match origin {
+            Origin::State(state) => scratch.begin_at(&target, state.0)?,
+            Origin::ThreadPointer(pointer) => scratch.begin(&target, pointer)?,
         }
         follow(scratch, &target);
         if scratch.retry_as_heads(&target) {
@@ -82,7 +80,7 @@ impl Capture {
         } else {
             (&scratch.heads_header, &scratch.heads[..])
         };
-        write(header, body, &mut self.record);
+        write_record(header, body, &mut self.record);
         Ok(outcome)
     }
 
@@ -101,29 +99,6 @@ fn follow(scratch: &mut Scratch, target: &impl Target) {
             break;
         }
     }
-}
-
-/// The bytes of a record, in the order of [`RecordHeader`]'s fields.
-fn write(header: &RecordHeader, body: &[u64], bytes: &mut Vec<u8>) {
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let head = u32::from(header.abi) | u32::from(header.kind) << 16;
-    let words = [
-        pair(head, header.body_words),
-        header.time,
-        pair(header.pid, header.tid),
-        pair(header.outcome, header.flags),
-        header.tstate,
-        header.interp,
-        header.frame,
-        header.base_frame,
-        header.gc_frame,
-        header.gil_holder,
-        pair(header.frames, header.cpu),
-        header.chunk,
-    ];
-    let body = body.get(..header.body_words as usize).unwrap_or(body);
-    bytes.clear();
-    bytes.extend(words.iter().chain(body).flat_map(|word| word.to_le_bytes()));
 }
 
 /// A thread of another process.

@@ -9,10 +9,11 @@
 //!
 //! # fn main() -> Result<(), unwind_user::python::AttachError> {
 //! let mut unwinder = Unwinder::attach(1234)?;
-//! for thread in unwinder.threads()? {
+//! for thread in unwinder.threads()?.list {
 //!     println!("thread {}", thread.native_id);
 //!     for frame in &thread.stack.frames {
-//!         println!("  {} ({}:{:?})", frame.code.qualname, frame.code.filename, frame.location.line);
+//!         let function = &frame.function;
+//!         println!("  {} ({}:{:?})", function.qualname, function.filename, frame.location.line);
 //!     }
 //! }
 //! # Ok(())
@@ -20,34 +21,31 @@
 //! ```
 
 pub mod capture;
+mod codes;
 pub mod still;
 mod thread;
 
 use std::collections::HashMap;
 use std::io;
-use std::rc::Rc;
 
 use unwind_ebpf::abi::{ENTERING, HOLDS_GIL, OK, TRUNCATED, WHOLE};
 
 use crate::layout::Layout;
 use crate::memory::{Addr, Memory as _, Process};
 use crate::process::{self, Identity, namespace};
-use crate::python::code::{Code, read_code};
 use crate::python::exception::has_exception;
 use crate::python::frame::{End, Parsed, RawFrame, walk};
-use crate::python::identity::{CodeIdentity, read_identities};
 use crate::python::tstate::{self, ThreadState};
 use crate::python::{self, AttachError, runtime};
 use crate::sample::Snapshot;
-use capture::{Capture, From};
+use capture::{Capture, Origin};
+use codes::Codes;
 use still::{Reader, Still};
 
-pub use thread::{Frame, Incomplete, Stack, Thread};
+pub use thread::{Frame, Function, Incomplete, Stack, Thread, Threads};
 
 /// Tries to read one thread in one moment.
 const TRIES: usize = 50;
-/// Code objects kept from thread to thread and from call to call; when full, all are dropped.
-const CODES_MAX: usize = 1 << 16;
 
 /// Reads the stacks of one process.
 #[derive(Debug)]
@@ -62,7 +60,7 @@ pub struct Unwinder {
     capture: Capture,
     snapshot: Snapshot,
     raw: Vec<RawFrame>,
-    codes: HashMap<Addr, Rc<Code>>,
+    codes: Codes,
 }
 
 impl Unwinder {
@@ -85,48 +83,43 @@ impl Unwinder {
             capture: Capture::new(config),
             snapshot: Snapshot::default(),
             raw: Vec::new(),
-            codes: HashMap::new(),
+            codes: Codes::default(),
         })
     }
 
-    /// The stacks of all threads that have a Python thread state, the main thread's first, then in
-    /// the order in which they were started. A thread that cannot be read is listed, and why.
+    /// The stacks of all threads that have a Python thread state. A thread that cannot be read is
+    /// listed, and why.
     ///
     /// # Errors
     /// [`AttachError::Gone`] when the process has ended.
-    pub fn threads(&mut self) -> Result<Vec<Thread>, AttachError> {
+    pub fn threads(&mut self) -> Result<Threads, AttachError> {
         let pid = self.process.pid;
-        let mut states = tstate::threads(&self.memory, &self.layout, self.runtime);
+        let mut listed = tstate::threads(&self.memory, &self.layout, self.runtime);
         // One that no thread uses has no id.
-        states.retain(|state| state.thread_id != 0);
-        states.reverse();
+        listed.states.retain(|state| state.thread_id != 0);
+        listed.states.reverse();
         let tids = self
             .tids()
             .map_err(|error| runtime::io_error(pid, &error))?;
-        let mut threads: Vec<Thread> = Vec::with_capacity(states.len());
-        let mut owners: HashMap<u64, usize> = HashMap::new();
-        for state in &states {
-            *owners.entry(state.native_thread_id).or_default() += 1;
+        let mut states_of: HashMap<u64, usize> = HashMap::new();
+        for state in &listed.states {
+            *states_of.entry(state.native_thread_id).or_default() += 1;
         }
-        for state in &states {
-            threads.push(self.thread(state, tids.get(&state.native_thread_id).copied()));
-            // Of several states, the thread runs one at most. Another can be run by somebody else
-            // by now: 3.12 leaves the maker's ids in the state of a sub-interpreter.
-            let is_shared = owners.get(&state.native_thread_id).is_some_and(|&n| n > 1);
-            if let Some(thread) = threads.last_mut()
-                && is_shared
-                && thread.interpreter != Some(0)
-            {
-                thread.stack.frames.clear();
-                thread.stack.incomplete = Some(Incomplete::Shared);
-            }
+        let mut list: Vec<Thread> = Vec::with_capacity(listed.states.len());
+        for state in &listed.states {
+            let native = &state.native_thread_id;
+            let is_only = states_of.get(native) == Some(&1);
+            list.push(self.thread(state, tids.get(native).copied(), is_only));
         }
         self.reader.release();
         if !self.process.is_alive() {
             return Err(AttachError::Gone { pid });
         }
-        threads.sort_by_key(|thread| !thread.is_main);
-        Ok(threads)
+        list.sort_by_key(|thread| !thread.is_main);
+        Ok(Threads {
+            list,
+            is_whole: listed.is_whole,
+        })
     }
 
     /// Ids of the threads as the process knows them, and as we do.
@@ -144,8 +137,8 @@ impl Unwinder {
         Ok(tids.into_iter().filter_map(native).collect())
     }
 
-    /// Reads one thread, which `/proc` knows as `tid`.
-    fn thread(&mut self, state: &ThreadState, tid: Option<i32>) -> Thread {
+    /// Reads one thread, which `/proc` knows as `tid`; `is_only` if no other state names it.
+    fn thread(&mut self, state: &ThreadState, tid: Option<i32>, is_only: bool) -> Thread {
         let pid = self.process.pid;
         let mut thread = Thread {
             tid,
@@ -163,10 +156,16 @@ impl Unwinder {
             stack: Stack::default(),
         };
         thread.stack.incomplete = match tid {
+            Some(_) if self.is_anyones(&thread, is_only) => Some(Incomplete::Shared),
             Some(tid) => self.stack(state, tid, &mut thread),
             None => Some(Incomplete::Ended),
         };
         thread
+    }
+
+    /// Whether a state can be run by another thread than it names.
+    fn is_anyones(&self, thread: &Thread, is_only: bool) -> bool {
+        self.layout.sub_states_keep_ids() && !is_only && thread.interpreter != Some(0)
     }
 
     /// Reads the stack of one thread in one moment, and what is missing of it.
@@ -189,8 +188,8 @@ impl Unwinder {
             // It may have been freed and taken by another thread since it was listed.
             let is_its_own = tstate::is_still(&self.memory, &self.layout, state);
             if !is_its_own {
-                thread.stack.frames.clear();
-                return Some(Incomplete::Ended);
+                why = Incomplete::Ended;
+                break;
             }
             if !still.held() {
                 why = Incomplete::Moving;
@@ -213,7 +212,7 @@ impl Unwinder {
         thread.state = Some(char::from(still.state));
         thread.name.clone_from(&still.name);
         thread.stack.frames.clear();
-        let outcome = match self.capture.take(&self.memory, From::State(state)) {
+        let outcome = match self.capture.take(&self.memory, Origin::State(state)) {
             Ok(outcome) => outcome,
             Err(ENTERING) => return Some(Incomplete::Entering),
             Err(_) => return Some(Incomplete::Unreadable),
@@ -238,7 +237,7 @@ impl Unwinder {
         let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
         raw.clear();
         let captured = self.snapshot.memory(&record);
-        let (end, _) = if record.header.flags & WHOLE != 0 {
+        let (end, met) = if record.header.flags & WHOLE != 0 {
             let frames = Parsed {
                 layout: &layout.frame,
                 memory: &captured,
@@ -247,34 +246,10 @@ impl Unwinder {
         } else {
             walk(layout, &self.snapshot.heads(), first, base, raw)
         };
-        if self.codes.len() > CODES_MAX {
-            self.codes.clear();
-        }
-        let mut addrs: Vec<Addr> = raw.iter().map(|frame| frame.code).collect();
-        addrs.sort_unstable();
-        addrs.dedup();
-        let (memory, codes) = (&self.memory, &mut self.codes);
-        read_identities(memory, layout, &addrs, |nth, identity| {
-            let Some(addr) = addrs.get(nth) else { return };
-            let known = codes.get(addr);
-            let identity = identity.filter(CodeIdentity::is_proof);
-            if known.is_none_or(|code| identity != Some(code.identity)) {
-                let code = read_code(memory, layout, *addr);
-                let code = code.unwrap_or_else(|_| Code::unreadable());
-                codes.insert(*addr, Rc::new(code));
-            }
-        });
-        for frame in raw.iter() {
-            let Some(code) = self.codes.get(&frame.code).map(Rc::clone) else {
-                continue;
-            };
-            if !code.is_hidden() {
-                let location = code.location(layout, frame.instr);
-                thread.stack.frames.push(Frame { code, location });
-            }
-        }
+        self.codes
+            .resolve(&self.memory, layout, raw, &mut thread.stack.frames);
         match (outcome, end) {
-            (OK, End::Complete) => None,
+            (OK, End::Complete) if met == record.header.frames => None,
             (TRUNCATED, _) => Some(Incomplete::Truncated),
             (_, End::Fault(_)) => Some(Incomplete::Unreadable),
             _ => Some(Incomplete::Broken),

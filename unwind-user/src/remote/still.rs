@@ -161,8 +161,14 @@ mod tests {
             while tid.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            test(std::process::id() as i32, tid.load(Ordering::Acquire));
+            let pid = std::process::id() as i32;
+            let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                test(pid, tid.load(Ordering::Acquire));
+            }));
             done.store(true, Ordering::Release);
+            if let Err(panic) = tested {
+                std::panic::resume_unwind(panic);
+            }
         });
     }
 
@@ -170,16 +176,15 @@ mod tests {
     fn a_busy_thread_holds_still_and_then_does_not() {
         beside_a_busy_thread(|pid, tid| {
             let reader = Reader::new().expect("our own affinity");
-            let held = (0..1000).any(|_| {
+            let still = (0..1000).find_map(|_| {
                 let still = reader.hold(pid, tid).expect("it runs");
-                still.is_some_and(|still| still.held())
+                still.filter(Still::held)
             });
-            assert!(held, "it never held still");
-            let still = reader.hold(pid, tid).expect("it runs");
+            let still = still.expect("it holds still");
             reader.release();
             // It runs again, here or elsewhere.
             let begun = std::time::Instant::now();
-            while still.as_ref().is_some_and(Still::held) {
+            while still.held() {
                 assert!(begun.elapsed().as_secs() < 10, "it never ran again");
                 std::thread::yield_now();
             }
@@ -192,7 +197,11 @@ mod tests {
         let pid = std::process::id() as i32;
         {
             let reader = Reader::new().expect("our own affinity");
-            let _ = reader.hold(pid, pid);
+            let still = (0..1000).find_map(|_| reader.hold(pid, pid).expect("we run"));
+            let still = still.expect("it holds still");
+            let here = sched_getaffinity(Pid::from_raw(0)).expect("our own affinity");
+            let cpus = (0..CpuSet::count()).filter(|&cpu| here.is_set(cpu) == Ok(true));
+            assert_eq!(cpus.collect::<Vec<_>>(), [still.cpu as usize]);
         }
         assert_eq!(sched_getaffinity(Pid::from_raw(0)).ok(), Some(home));
     }

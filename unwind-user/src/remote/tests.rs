@@ -5,7 +5,7 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use unwind_ebpf::abi::{FRAMES_MAX, OUTCOMES, WHOLE};
 
-use super::capture::{Capture, From};
+use super::capture::{Capture, Origin};
 use crate::layout::{CurrentFrame, Layout, Version, v3_11, v3_12};
 use crate::memory::{Addr, Fault, Memory};
 use crate::python::exception::has_exception;
@@ -72,7 +72,7 @@ proptest! {
         for layout in layouts() {
             let memory = Lies { words: &words, reads: Cell::default() };
             let mut capture = Capture::new(layout.kernel_config(Addr(0x5000)));
-            let outcome = match capture.take(&memory, From::State(Addr(state))) {
+            let outcome = match capture.take(&memory, Origin::State(Addr(state))) {
                 Ok(outcome) | Err(outcome) => outcome,
             };
             prop_assert!((outcome as usize) < OUTCOMES);
@@ -93,7 +93,7 @@ proptest! {
                 prop_assert!(met <= FRAMES_MAX && raw.len() <= met as usize);
             }
             let _ = has_exception(&memory, &layout, Addr(state));
-            prop_assert!(threads(&memory, &layout, Addr(state)).len() <= 8192);
+            prop_assert!(threads(&memory, &layout, Addr(state)).states.len() <= 8192);
         }
     }
 }

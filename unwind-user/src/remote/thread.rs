@@ -4,7 +4,6 @@ use std::fmt;
 use std::rc::Rc;
 
 use crate::profile::Location;
-use crate::python::code::Code;
 
 /// A thread with a Python thread state. One of several interpreters may be listed once for each.
 #[derive(Clone, Debug)]
@@ -41,11 +40,32 @@ pub struct Stack {
     pub incomplete: Option<Incomplete>,
 }
 
+/// The threads of a process, each at a moment of its own.
+#[derive(Clone, Debug)]
+pub struct Threads {
+    /// The main thread, then the others in the order in which they were started.
+    pub list: Vec<Thread>,
+    /// Whether the interpreters' lists were followed to their ends: some threads may be missing
+    /// where they changed each time that they were read.
+    pub is_whole: bool,
+}
+
+/// What a frame's code is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// `co_qualname`.
+    pub qualname: String,
+    /// `co_filename`.
+    pub filename: String,
+    /// `co_firstlineno`.
+    pub first_line: u32,
+}
+
 /// A Python function's frame.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// Its code.
-    pub code: Rc<Code>,
+    pub function: Rc<Function>,
     /// Where in it.
     pub location: Location,
 }

@@ -12,27 +12,14 @@ fn layout() -> Layout {
 
 /// The bytes of a record: a head that fits, and this body.
 fn record(header: RecordHeader, body: &[u64]) -> Vec<u8> {
-    let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let kind = u64::from(ABI_VERSION) | u64::from(header.kind) << 16;
-    let words = [
-        kind | (body.len() as u64) << 32,
-        header.time,
-        halves(header.pid, header.tid),
-        halves(header.outcome, header.flags),
-        header.tstate,
-        header.interp,
-        header.frame,
-        header.base_frame,
-        header.gc_frame,
-        header.gil_holder,
-        halves(header.frames, header.cpu),
-        header.chunk,
-    ];
-    words
-        .iter()
-        .chain(body)
-        .flat_map(|word| word.to_le_bytes())
-        .collect()
+    let header = RecordHeader {
+        abi: ABI_VERSION,
+        body_words: body.len() as u32,
+        ..header
+    };
+    let mut bytes = Vec::new();
+    write_record(&header, body, &mut bytes);
+    bytes
 }
 
 /// Takes a record apart as the pipeline does, without believing anything; frames met.
