@@ -90,8 +90,9 @@ impl fmt::Display for Lock {
     }
 }
 
-/// Hash over all that decides the object's bytes, apart from the toolchain: the crate's sources and
-/// manifest, the compiler flags, and the versions of the crates that are compiled into it.
+/// Hash over all that decides the object's bytes, apart from the toolchain: the crate's sources
+/// without its tests, its manifest, the compiler flags, and the versions of the crates that are
+/// compiled into it.
 pub(super) fn sources(root: &Path) -> Result<String> {
     let package = root.join("unwind-ebpf");
     let mut files = vec![package.join("Cargo.toml")];
@@ -118,6 +119,8 @@ pub(super) fn sources(root: &Path) -> Result<String> {
     Ok(hex(hash))
 }
 
+/// Adds the Rust files below `folder` that a build compiles. A file `tests.rs` is none of them: who
+/// changes a test needs no BPF toolchain.
 fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
@@ -125,7 +128,9 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             rust_files(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !path.ends_with("tests.rs")
+        {
             files.push(path);
         }
     }
@@ -225,6 +230,17 @@ dependencies = [
             linked,
             ["aya-ebpf 0.2.1", "aya-ebpf-cty 0.3.0", "unwind-ebpf 0.1.0"]
         );
+    }
+
+    #[test]
+    fn sources_are_what_a_build_compiles() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let capture = root.join("unwind-ebpf/src/capture");
+        assert!(capture.join("tests.rs").exists());
+        let mut files = Vec::new();
+        rust_files(&root.join("unwind-ebpf/src"), &mut files).unwrap();
+        assert!(files.contains(&capture.join("mod.rs")));
+        assert!(!files.contains(&capture.join("tests.rs")));
     }
 
     fn lock() -> Lock {
