@@ -1,6 +1,6 @@
 //! Signals to the profiler, and ends of the target.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -21,7 +21,10 @@ fn a_signal_ends_the_run_and_the_file_is_written() {
         let folder = Folder::new();
         let file = folder.file("x.folded");
         let target = Running::burn(&python, "forever");
-        let profiler = sampling(&mut attach(&target, &file, &[]));
+        // The tests may themselves run under nohup.
+        let default = ["--default-signal=HUP"];
+        let plain = attach(&target, &file, &[]);
+        let profiler = sampling(&mut under("env", &default, &plain));
         target.burns(A_WHILE);
         profiler.signal(signal);
         let ended = finish(profiler);
@@ -42,6 +45,16 @@ fn a_signal_ends_the_run_and_the_file_is_written() {
     }
 }
 
+/// A command that another one starts.
+fn under(starter: &str, options: &[&str], plain: &Command) -> Command {
+    let mut command = Command::new(starter);
+    command
+        .args(options)
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    command
+}
+
 #[test]
 fn sighup_is_ignored_under_nohup() {
     let case = Case::new("cli", "-", "nohup");
@@ -49,12 +62,7 @@ fn sighup_is_ignored_under_nohup() {
     let file = folder.file("x.folded");
     let target = Running::burn(&any_python(), "forever");
     let plain = attach(&target, &file, &[]);
-    let mut command = std::process::Command::new("nohup");
-    command
-        .arg(plain.get_program())
-        .args(plain.get_args())
-        .stdout(Stdio::null());
-    let profiler = sampling(&mut command);
+    let profiler = sampling(under("nohup", &[], &plain).stdout(Stdio::null()));
     profiler.signal(Signal::SIGHUP);
     target.burns(A_WHILE);
     assert!(!file.exists(), "it goes on");
