@@ -10,6 +10,8 @@ mod command;
 mod output;
 #[path = "cli/refused.rs"]
 mod refused;
+#[path = "cli/remote.rs"]
+mod remote;
 #[path = "cli/signals.rs"]
 mod signals;
 #[path = "cli/support.rs"]

@@ -179,7 +179,7 @@ fn scrape(python: &Python, program: &std::path::Path) -> Result<(), String> {
     let sums = wait_for("sums", || {
         query(
             server,
-            "sum(unwind_interrupts_total) - sum(unwind_interrupts_total{outcome=~\"ok|truncated|page_fault|entering|incomplete|no_python_state|foreign_state|ring_full|attaching|no_scratch\"})",
+            "sum(unwind_interrupts_total) - sum(unwind_interrupts_total{outcome=~\"ok|truncated|page_fault|entering|incomplete|no_python_state|foreign_state|ring_full|attaching|no_scratch|moving|missed\"})",
         )
     })?;
     if sums.iter().any(|(_, difference)| *difference != 0.0) {

@@ -9,6 +9,7 @@ mod truth {
     pub(crate) mod churn;
     pub(crate) mod judge;
     pub(crate) mod program;
+    pub(crate) mod remote;
     pub(crate) mod shapes;
     pub(crate) mod shares;
     pub(crate) mod witness;

@@ -14,7 +14,7 @@ use aya::util::online_cpus;
 use aya::{Ebpf, EbpfLoader};
 use serde_json::json;
 use unwind_tests::Python;
-use unwind_user::bpf::{Event, OBJECT};
+use unwind_user::bpf::OBJECT;
 use unwind_user::run::session::Session;
 
 use crate::args::Args;
@@ -118,7 +118,7 @@ fn experiment(
 
 /// One window with the profiler.
 fn ours(session: &mut Session, target: &Target, rate: u64) -> Result<(Reading, Reading)> {
-    session.kernel().start(Event::CpuClock, rate)?;
+    session.sampler().start(rate)?;
     let readings = window(target, || {
         let began = Instant::now();
         while let Some(left) = WINDOW.checked_sub(began.elapsed()) {
@@ -126,7 +126,7 @@ fn ours(session: &mut Session, target: &Target, rate: u64) -> Result<(Reading, R
             session.drain();
         }
     });
-    session.kernel().stop();
+    session.sampler().stop();
     readings
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use unwind_tests::Python;
-use unwind_user::bpf::Event;
+use unwind_user::bpf::{Event, Kernel};
 use unwind_user::profile::Profile;
 use unwind_user::run::session::Session;
 use unwind_user::run::session::member::{Follow, State};
@@ -66,7 +66,7 @@ pub(crate) fn measure(python: &Python, span: Duration) -> Result<Warm> {
     let target = Target::start(python, 40, 6, 1)?;
     let began = Instant::now();
     let mut session = session(target.pid())?;
-    session.kernel().start(Event::CpuClock, 1000)?;
+    session.sampler().start(1000)?;
     while session.first_sample.is_none() && began.elapsed() < WARM_UP {
         std::thread::sleep(Duration::from_millis(1));
         session.drain_all();
@@ -90,7 +90,7 @@ pub(crate) fn measure(python: &Python, span: Duration) -> Result<Warm> {
             warm.allocations += info.count_total;
         }
     }
-    session.kernel().stop();
+    session.sampler().stop();
     ensure!(warm.samples > 0, "no warm sample in {span:?}");
     Ok(warm)
 }
@@ -101,10 +101,11 @@ pub(crate) fn session(pid: u32) -> Result<Session> {
         period_ns: 1_000_000,
         ..Profile::default()
     };
-    let mut session = Session::new(8 << 20, Follow::No, profile)?;
+    let mut kernel = Kernel::load(8 << 20, Event::CpuClock)?;
+    kernel.watch_processes()?;
+    let mut session = Session::new(Box::new(kernel), Follow::No, profile);
     session.add(pid, State::attaching())?;
     session.attach(pid)?;
-    session.kernel().watch_processes()?;
     Ok(session)
 }
 

@@ -10,7 +10,13 @@ use crate::support::{Ended, Folder, ended, run, samples_in, stats};
 const MOST: u64 = 280;
 const RATE: &str = "1000";
 
-fn profile(python: &Python, how: &str, file: &Path, json: &Path, options: &[&str]) -> Ended {
+pub(crate) fn profile(
+    python: &Python,
+    how: &str,
+    file: &Path,
+    json: &Path,
+    options: &[&str],
+) -> Ended {
     let mut burn = python.program("burn.py");
     burn.arg(how);
     let mut command = run(&["--rate", RATE]);
@@ -66,7 +72,7 @@ fn children_are_profiled_when_asked_for() {
 }
 
 /// The outcomes of all processes add up to those of the session.
-fn sums_agree(stats: &serde_json::Value) {
+pub(crate) fn sums_agree(stats: &serde_json::Value) {
     let sum = |outcomes: &serde_json::Value| -> u64 {
         let outcomes = outcomes.as_object().expect("outcomes");
         outcomes

@@ -58,8 +58,12 @@ pub const RING_FULL: Outcome = 7;
 pub const ATTACHING: Outcome = 8;
 /// There is no scratch for this CPU: it came online after the start.
 pub const NO_SCRATCH: Outcome = 9;
+/// Sampled from outside: it ran or changed its CPU each time that it was looked at.
+pub const MOVING: Outcome = 10;
+/// Sampled from outside: it was met on a CPU too seldom for the CPU time that it used.
+pub const MISSED: Outcome = 11;
 /// Number of outcomes.
-pub const OUTCOMES: usize = 10;
+pub const OUTCOMES: usize = 12;
 
 /// Names of the outcomes, in order: metric label values and words in the summary.
 pub const OUTCOME_NAMES: [&str; OUTCOMES] = [
@@ -73,6 +77,8 @@ pub const OUTCOME_NAMES: [&str; OUTCOMES] = [
     "ring_full",
     "attaching",
     "no_scratch",
+    "moving",
+    "missed",
 ];
 
 /// Kinds of record in the ring.

@@ -96,6 +96,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
 
+    /// What takes the samples. `remote` needs no BPF, only the right to ptrace the process.
+    #[arg(long, value_name = "BACKEND", default_value = "ebpf")]
+    pub backend: BackendArg,
+
     /// What drives the sampling: `cpu-clock` works everywhere, `cycles` needs hardware counters.
     #[arg(long, value_name = "EVENT", default_value = "cpu-clock")]
     pub event: EventArg,
@@ -208,6 +212,17 @@ pub enum FormatArg {
     Speedscope,
     /// Recording of all samples, for `unwind report`.
     Raw,
+}
+
+/// What takes the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackendArg {
+    /// A BPF program, in the sampled thread's own interrupt.
+    Ebpf,
+    /// A thread of ours that reads the process from outside: costs more.
+    Remote,
+    /// `ebpf` where it may run, else `remote`; says why.
+    Auto,
 }
 
 /// Events that can drive the sampling.

@@ -21,4 +21,5 @@ pub mod record;
 pub mod remote;
 pub mod run;
 pub mod sample;
+pub mod sampler;
 pub mod sys;

@@ -10,13 +10,14 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
 use unwind_user::cli::{
-    Cli, Command, EventArg, FormatArg, ModeArg, ReportArgs, RunArgs, ShapeArgs,
+    BackendArg, Cli, Command, EventArg, FormatArg, ModeArg, ReportArgs, RunArgs, ShapeArgs,
 };
 use unwind_user::dump::{self, Mode};
 use unwind_user::format::{self, Format, Lines, Recursion, Roots};
 use unwind_user::record::{self, Keep, Report};
 use unwind_user::run::session::member::Follow;
 use unwind_user::run::{self, FAILED, Options, command};
+use unwind_user::sampler::Backend;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -93,6 +94,11 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
             Follow::Children
         } else {
             Follow::No
+        },
+        backend: match args.backend {
+            BackendArg::Ebpf => Backend::Ebpf,
+            BackendArg::Remote => Backend::Remote,
+            BackendArg::Auto => Backend::Auto,
         },
         event: match args.event {
             EventArg::CpuClock => Event::CpuClock,

@@ -4,20 +4,16 @@
 
 pub mod btf;
 mod release;
-mod vouch;
+mod sampler;
 
-pub use vouch::Marks;
-
-use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues, RingBuf};
-use aya::programs::perf_event::{
-    HardwareEvent, PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
-};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::perf_event::PerfEventLinkId;
 use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
-use aya::util::{nr_cpus, online_cpus};
+use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use thiserror::Error;
-use unwind_ebpf::abi::{Counters, PROCESSES_MAX, ProcConfig};
 
+use crate::sampler::Marks;
 use crate::sys::{ConfigValue, CountersValue};
 use btf::{BtfError, KernelTypes};
 
@@ -93,6 +89,12 @@ pub enum LoadError {
     /// The CPUs cannot be counted.
     #[error("cannot tell the CPUs of this machine from {0}")]
     Cpus(&'static str, #[source] std::io::Error),
+    /// Sampling from outside cannot begin.
+    #[error("cannot sample from outside")]
+    Poller(#[source] std::io::Error),
+    /// The object's log lines cannot be had.
+    #[error("cannot read the log of the BPF program")]
+    Log(#[from] aya_log::Error),
     /// The committed object lacks a part.
     #[error("the BPF object has no `{0}`: rebuild it with `cargo xtask build-ebpf`")]
     Missing(&'static str),
@@ -101,18 +103,25 @@ pub enum LoadError {
 /// The loaded kernel half. Dropping it detaches everything.
 pub struct Kernel {
     ebpf: Ebpf,
+    ring: RingBuf<MapData>,
+    ring_bytes: u32,
+    marks: Marks<Array<MapData, u64>>,
     processes: HashMap<MapData, u32, ConfigValue>,
     counters: PerCpuArray<MapData, CountersValue>,
     logging: Array<MapData, u32>,
+    event: Event,
     links: Vec<PerfEventLinkId>,
 }
+
+/// Log lines of the kernel half, passed on to `tracing` by [`aya_log::EbpfLogger::flush`].
+pub type Logger = aya_log::EbpfLogger<ToTracing>;
 
 impl Kernel {
     /// Loads and verifies the programs; nothing is sampled yet. `ring_bytes` is a power of two.
     ///
     /// # Errors
     /// [`LoadError`], with the kernel's own words as its source.
-    pub fn load(ring_bytes: u32) -> Result<Self, LoadError> {
+    pub fn load(ring_bytes: u32, event: Event) -> Result<Self, LoadError> {
         if let Some(release) = release::too_old() {
             return Err(LoadError::TooOld(release));
         }
@@ -145,28 +154,16 @@ impl Kernel {
                 })?;
         }
         Ok(Self {
+            ring: take(&mut ebpf, "RING")?,
+            ring_bytes,
+            marks: Marks::new(take(&mut ebpf, "VOUCHED")?),
             processes: take(&mut ebpf, "PROCESSES")?,
             counters: take(&mut ebpf, "COUNTERS")?,
             logging: take(&mut ebpf, "LOGGING")?,
+            event,
             links: Vec::new(),
             ebpf,
         })
-    }
-
-    /// The ring of records; to be taken once.
-    ///
-    /// # Errors
-    /// When it was taken before.
-    pub fn ring(&mut self) -> Result<RingBuf<MapData>, LoadError> {
-        take(&mut self.ebpf, "RING")
-    }
-
-    /// The table of vouched code addresses; to be taken once.
-    ///
-    /// # Errors
-    /// When it was taken before.
-    pub fn marks(&mut self) -> Result<Marks, LoadError> {
-        Ok(Marks::new(take(&mut self.ebpf, "VOUCHED")?))
     }
 
     /// Follows forks, execs and exits of the processes in the table.
@@ -183,140 +180,6 @@ impl Kernel {
                 })?;
         }
         Ok(())
-    }
-
-    /// Starts the interrupts on every CPU that is online.
-    ///
-    /// # Errors
-    /// When an event cannot be opened, such as hardware cycles in a virtual machine.
-    pub fn start(&mut self, event: Event, rate: u64) -> Result<(), LoadError> {
-        let cpus = online_cpus().map_err(|(what, source)| LoadError::Cpus(what, source))?;
-        let program = program::<PerfEvent>(&mut self.ebpf, "on_sample")?;
-        for cpu in cpus {
-            let config = match event {
-                Event::CpuClock => PerfEventConfig::Software(SoftwareEvent::CpuClock),
-                Event::Cycles => PerfEventConfig::Hardware(HardwareEvent::CpuCycles),
-            };
-            let link = program
-                .attach(
-                    config,
-                    PerfEventScope::AllProcessesOneCpu { cpu },
-                    SamplePolicy::Frequency(rate),
-                    false,
-                )
-                .map_err(|source| LoadError::PerfEvent {
-                    event,
-                    cpu,
-                    rate,
-                    source,
-                })?;
-            self.links.push(link);
-        }
-        Ok(())
-    }
-
-    /// Stops the interrupts; what is in the ring stays there.
-    pub fn stop(&mut self) {
-        let Ok(program) = program::<PerfEvent>(&mut self.ebpf, "on_sample") else {
-            return;
-        };
-        for link in self.links.drain(..) {
-            if let Err(error) = program.detach(link) {
-                tracing::debug!(%error, "detach");
-            }
-        }
-    }
-
-    /// Enters a process into the table, or changes its entry.
-    ///
-    /// # Errors
-    /// When the table is full.
-    pub fn set_process(&mut self, pid: u32, config: ProcConfig) -> Result<(), LoadError> {
-        self.processes
-            .insert(pid, ConfigValue(config), 0)
-            .map_err(|source| LoadError::Map {
-                map: "PROCESSES",
-                source,
-            })
-    }
-
-    /// A process's entry.
-    #[must_use]
-    pub fn process(&self, pid: u32) -> Option<ProcConfig> {
-        self.processes.get(&pid, 0).ok().map(|value| value.0)
-    }
-
-    /// The processes in the table, children that the kernel half entered itself included.
-    #[must_use]
-    pub fn process_ids(&self) -> Vec<u32> {
-        self.processes.keys().flatten().collect()
-    }
-
-    /// Takes a process out of the table. One that is not there is fine.
-    pub fn remove_process(&mut self, pid: u32) {
-        // The only failure is that it is not there.
-        let _ = self.processes.remove(&pid);
-    }
-
-    /// What was counted for a slot, over all CPUs.
-    ///
-    /// # Errors
-    /// When the table cannot be read.
-    pub fn counters(&self, slot: u32) -> Result<Counters, LoadError> {
-        let values = self
-            .counters
-            .get(&slot.min(PROCESSES_MAX - 1), 0)
-            .map_err(|source| LoadError::Map {
-                map: "COUNTERS",
-                source,
-            })?;
-        let mut sum = Counters::default();
-        for CountersValue(cpu) in values.iter() {
-            for (total, count) in sum.outcomes.iter_mut().zip(cpu.outcomes) {
-                *total += count;
-            }
-            sum.run_ns += cpu.run_ns;
-            sum.bytes += cpu.bytes;
-            sum.frames_off_chunk += cpu.frames_off_chunk;
-            sum.identities += cpu.identities;
-        }
-        Ok(sum)
-    }
-
-    /// Sets what was counted for a slot to zero. No process may be using it.
-    ///
-    /// # Errors
-    /// When the table cannot be written.
-    pub fn clear_counters(&mut self, slot: u32) -> Result<(), LoadError> {
-        let failed = |source| LoadError::Map {
-            map: "COUNTERS",
-            source,
-        };
-        let cpus = nr_cpus().map_err(|(what, source)| LoadError::Cpus(what, source))?;
-        let zero = PerCpuValues::try_from(vec![CountersValue(Counters::default()); cpus])
-            .map_err(|source| failed(MapError::IoError(source)))?;
-        self.counters.set(slot, zero, 0).map_err(failed)
-    }
-
-    /// Switches the log lines of the kernel half on or off while it runs.
-    ///
-    /// # Errors
-    /// When the switch cannot be written.
-    pub fn set_logging(&mut self, on: bool) -> Result<(), LoadError> {
-        self.logging
-            .set(0, u32::from(on), 0)
-            .map_err(|source| LoadError::Map {
-                map: "LOGGING",
-                source,
-            })
-    }
-
-    /// The log lines of the kernel half, passed on to `tracing` by [`aya_log::EbpfLogger::flush`].
-    ///
-    /// # Errors
-    /// When the object holds no log map.
-    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<ToTracing>, aya_log::Error> {
-        aya_log::EbpfLogger::init_with_logger(&mut self.ebpf, ToTracing)
     }
 }
 

@@ -83,6 +83,28 @@ pub fn thread_name(pid: i32, tid: i32) -> Option<String> {
     Some(printable(name.strip_suffix(b"\n").unwrap_or(&name)))
 }
 
+/// Whether a thread of the process has not ended: its first thread can end before others do.
+#[must_use]
+pub fn is_live(pid: i32) -> bool {
+    let Ok(stat) = Stat::of(pid) else {
+        return false;
+    };
+    !stat.has_ended() || threads(pid).is_ok_and(|tids| tids.len() > 1)
+}
+
+/// The children of a process.
+#[must_use]
+pub fn children(pid: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    for tid in threads(pid).unwrap_or_default() {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
+        let list = list.unwrap_or_default();
+        let pids = list.split_ascii_whitespace();
+        found.extend(pids.filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    found
+}
+
 /// The children of a process, theirs, and so on, nearest first; a bounded number of them.
 #[must_use]
 pub fn descendants(pid: i32) -> Vec<i32> {
@@ -90,14 +112,7 @@ pub fn descendants(pid: i32) -> Vec<i32> {
     let mut parent = pid;
     let mut next = 0;
     while found.len() < DESCENDANTS_MAX {
-        for tid in threads(parent).unwrap_or_default() {
-            let list = std::fs::read_to_string(format!("/proc/{parent}/task/{tid}/children"));
-            let list = list.unwrap_or_default();
-            found.extend(
-                list.split_ascii_whitespace()
-                    .filter_map(|pid| pid.parse::<i32>().ok()),
-            );
-        }
+        found.extend(children(parent));
         let Some(&child) = found.get(next) else { break };
         parent = child;
         next += 1;

@@ -1,5 +1,6 @@
 //! PID namespaces: whose numbers our pids are.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -23,6 +24,24 @@ pub fn ours_is_initial() -> io::Result<bool> {
 pub fn pids(pid: i32) -> io::Result<Vec<i32>> {
     let status = std::fs::read(format!("/proc/{pid}/status"))?;
     numbers(&status, b"NSpid:").ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The threads of a process, by the number that it calls each itself: their ids as we know them.
+///
+/// # Errors
+/// As `opendir(3)`: not found where there is no such process.
+pub fn tids(pid: i32) -> io::Result<HashMap<u64, i32>> {
+    let is_ours = pids(pid)?.len() == 1;
+    let native = |tid: i32| {
+        let own = if is_ours {
+            tid
+        } else {
+            pids(tid).ok()?.last().copied()?
+        };
+        Some((u64::try_from(own).ok()?, tid))
+    };
+    let tids = super::threads(pid)?;
+    Ok(tids.into_iter().filter_map(native).collect())
 }
 
 /// The process that the thread `tid` belongs to: `tid` itself for a main thread.

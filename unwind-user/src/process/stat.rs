@@ -18,6 +18,9 @@ pub struct Stat {
     pub flags: u32,
     /// Start, in clock ticks (1/100 s) since boot: with the pid it names one process for good.
     pub start_time: u64,
+    /// Bottom of the first thread's stack: another address after each exec; 0 or 1 where we may not
+    /// know it.
+    pub stack: u64,
     /// CPU on which it runs or last ran.
     pub cpu: u32,
 }
@@ -46,7 +49,8 @@ impl Stat {
         let close = line.iter().rposition(|&byte| byte == b')')?;
         let comm = line.get(open + 1..close)?.to_vec();
         let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
-        // The state is field 3 of proc(5); parent 4, flags 9, start time 22, CPU 39.
+        // The state is field 3 of proc(5); parent 4, flags 9, start time 22, start of the stack 28,
+        // CPU 39.
         let mut fields = rest.split_ascii_whitespace();
         let &[state] = fields.next()?.as_bytes() else {
             return None;
@@ -54,13 +58,15 @@ impl Stat {
         let parent = fields.next()?.parse().ok()?;
         let flags = fields.nth(4)?.parse().ok()?;
         let start_time = fields.nth(12)?.parse().ok()?;
-        let cpu = fields.nth(16)?.parse().ok()?;
+        let stack = fields.nth(5)?.parse().ok()?;
+        let cpu = fields.nth(10)?.parse().ok()?;
         Some(Self {
             comm,
             state,
             parent,
             flags,
             start_time,
+            stack,
             cpu,
         })
     }
@@ -98,8 +104,14 @@ mod tests {
         let stat = Stat::parse(line).expect("a line");
         assert_eq!(stat.comm, b"a) R (b)");
         assert_eq!(
-            (stat.state, stat.parent, stat.start_time, stat.cpu),
-            (b'S', 12, 987_654, 3)
+            (
+                stat.state,
+                stat.parent,
+                stat.start_time,
+                stat.stack,
+                stat.cpu
+            ),
+            (b'S', 12, 987_654, 0, 3)
         );
         assert!(!stat.is_kernel_thread() && !stat.has_ended());
     }

@@ -5,6 +5,8 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use unwind_ebpf::abi::{ABI_VERSION, Outcome, ProcConfig, SAMPLE, WHOLE, vouched_mark};
 use unwind_ebpf::capture::{STEPS_MAX, Scratch, Step, Target};
@@ -21,9 +23,26 @@ pub enum Origin {
     ThreadPointer(u64),
 }
 
+/// Marks of code objects whose identity a record need not carry, by slot.
+pub type Vouched = Arc<[AtomicU64]>;
+
+/// Whose a record is, and of when.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// CPU on which it ran last.
+    pub cpu: u32,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub time: u64,
+}
+
 /// Room for one sample, used again for the next.
 pub struct Capture {
     scratch: Box<Scratch>,
+    vouched: Option<Vouched>,
     record: Vec<u8>,
 }
 
@@ -45,12 +64,35 @@ impl Capture {
             identity_objects: [0; _],
             ..config
         };
+        Self::with(config, None)
+    }
+
+    /// The same, whose records carry the identities of code objects that have no mark.
+    #[must_use]
+    pub fn with_identities(config: ProcConfig, vouched: Vouched) -> Self {
+        Self::with(config, Some(vouched))
+    }
+
+    fn with(config: ProcConfig, vouched: Option<Vouched>) -> Self {
         let mut scratch: Box<Scratch> = Box::default();
         scratch.config = config;
         Self {
             scratch,
+            vouched,
             record: Vec::new(),
         }
+    }
+
+    /// Changes the configuration.
+    pub fn set_config(&mut self, config: ProcConfig) {
+        self.scratch.config = config;
+    }
+
+    /// Whose the next records are.
+    pub fn set_sampled(&mut self, sampled: Sampled) {
+        let header = &mut self.scratch.header;
+        (header.pid, header.tid) = (sampled.pid, sampled.tid);
+        (header.cpu, header.time) = (sampled.cpu, sampled.time);
     }
 
     /// Captures one thread, which must not run meanwhile. The record is of the kind that the ring
@@ -61,6 +103,7 @@ impl Capture {
     pub fn take(&mut self, memory: &dyn Memory, origin: Origin) -> Result<u32, Outcome> {
         let target = Foreign {
             memory,
+            vouched: self.vouched.as_deref(),
             buffer: RefCell::default(),
         };
         let scratch = &mut *self.scratch;
@@ -91,6 +134,18 @@ impl Capture {
     pub fn record(&self) -> Result<Record<'_>, RecordError> {
         Record::parse(&self.record)
     }
+
+    /// The same as bytes; none yet, none.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.record
+    }
+
+    /// Frames outside the chunks and identities that the last record carries.
+    #[must_use]
+    pub fn carried(&self) -> (u64, u64) {
+        (self.scratch.off_chunk, self.scratch.identities)
+    }
 }
 
 fn follow(scratch: &mut Scratch, target: &impl Target) {
@@ -104,6 +159,7 @@ fn follow(scratch: &mut Scratch, target: &impl Target) {
 /// A thread of another process.
 struct Foreign<'a> {
     memory: &'a dyn Memory,
+    vouched: Option<&'a [AtomicU64]>,
     buffer: RefCell<Vec<u8>>,
 }
 
@@ -134,8 +190,10 @@ impl Target for Foreign<'_> {
         self.memory.u64(Addr(addr)).ok()
     }
 
-    fn vouched(&self, _slot: u32) -> u64 {
+    fn vouched(&self, slot: u32) -> u64 {
         // Without a salt, the mark of NULL, which is no code object.
-        vouched_mark(0, 0)
+        let none = vouched_mark(0, 0);
+        let mark = self.vouched.and_then(|marks| marks.get(slot as usize));
+        mark.map_or(none, |mark| mark.load(Ordering::Acquire))
     }
 }

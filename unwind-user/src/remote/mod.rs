@@ -22,6 +22,7 @@
 
 pub mod capture;
 mod codes;
+pub mod poll;
 pub mod still;
 mod thread;
 
@@ -32,7 +33,7 @@ use unwind_ebpf::abi::{ENTERING, HOLDS_GIL, OK, TRUNCATED, WHOLE};
 
 use crate::layout::Layout;
 use crate::memory::{Addr, Memory as _, Process};
-use crate::process::{self, Identity, namespace};
+use crate::process::{Identity, namespace};
 use crate::python::exception::has_exception;
 use crate::python::frame::{End, Parsed, RawFrame, walk};
 use crate::python::tstate::{self, ThreadState};
@@ -40,7 +41,7 @@ use crate::python::{self, AttachError, runtime};
 use crate::sample::Snapshot;
 use capture::{Capture, Origin};
 use codes::Codes;
-use still::{Reader, Still};
+use still::{Reader, Still, Watched};
 
 pub use thread::{Frame, Function, Incomplete, Stack, Thread, Threads};
 
@@ -98,9 +99,7 @@ impl Unwinder {
         // One that no thread uses has no id.
         listed.states.retain(|state| state.thread_id != 0);
         listed.states.reverse();
-        let tids = self
-            .tids()
-            .map_err(|error| runtime::io_error(pid, &error))?;
+        let tids = namespace::tids(pid).map_err(|error| runtime::io_error(pid, &error))?;
         let mut states_of: HashMap<u64, usize> = HashMap::new();
         for state in &listed.states {
             *states_of.entry(state.native_thread_id).or_default() += 1;
@@ -120,21 +119,6 @@ impl Unwinder {
             list,
             is_whole: listed.is_whole,
         })
-    }
-
-    /// Ids of the threads as the process knows them, and as we do.
-    fn tids(&self) -> io::Result<HashMap<u64, i32>> {
-        let is_ours = self.process.namespace_pids.len() == 1;
-        let native = |tid: i32| {
-            let own = if is_ours {
-                Some(tid)
-            } else {
-                namespace::pids(tid).ok()?.last().copied()
-            };
-            Some((u64::try_from(own?).ok()?, tid))
-        };
-        let tids = process::threads(self.process.pid)?;
-        Ok(tids.into_iter().filter_map(native).collect())
     }
 
     /// Reads one thread, which `/proc` knows as `tid`; `is_only` if no other state names it.
@@ -170,17 +154,21 @@ impl Unwinder {
 
     /// Reads the stack of one thread in one moment, and what is missing of it.
     fn stack(&mut self, state: &ThreadState, tid: i32, thread: &mut Thread) -> Option<Incomplete> {
+        let watched = match Watched::open(self.process.pid, tid) {
+            Ok(watched) => watched,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Some(Incomplete::Forbidden);
+            }
+            Err(_) => return Some(Incomplete::Ended),
+        };
         let mut why = Incomplete::Moving;
         for _ in 0..TRIES {
-            let still = match self.reader.hold(self.process.pid, tid) {
+            let still = match self.reader.hold(&watched) {
                 Ok(Some(still)) => still,
                 Ok(None) => {
                     why = Incomplete::Moving;
                     self.reader.release();
                     continue;
-                }
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    return Some(Incomplete::Forbidden);
                 }
                 Err(_) => return Some(Incomplete::Ended),
             };
@@ -208,7 +196,12 @@ impl Unwinder {
     }
 
     /// Reads a stack, names and lines included, while its thread holds still.
-    fn moment(&mut self, state: Addr, still: &Still, thread: &mut Thread) -> Option<Incomplete> {
+    fn moment(
+        &mut self,
+        state: Addr,
+        still: &Still<'_>,
+        thread: &mut Thread,
+    ) -> Option<Incomplete> {
         thread.state = Some(char::from(still.state));
         thread.name.clone_from(&still.name);
         thread.stack.frames.clear();

@@ -34,19 +34,30 @@ pub struct Reader {
 
 /// A thread as it was when it held still.
 #[derive(Debug)]
-pub struct Still {
-    thread: Files,
-    cpu: u32,
-    run: u64,
+pub struct Still<'a> {
+    thread: &'a Watched,
+    /// What it had of the CPUs until then.
+    pub usage: Usage,
+    /// CPU on which it ran last.
+    pub cpu: u32,
     /// Its state letter: `R` runs, or would if we had left it the CPU.
     pub state: u8,
     /// Its name, as the kernel knows it, safe to print.
     pub name: String,
 }
 
+/// What a thread has had of the CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Time on them, in ns, as of when it last left one or the last tick.
+    pub run: u64,
+    /// Times that it was given one.
+    pub turns: u64,
+}
+
 /// What `/proc` tells of a thread, read again from files that stay open.
 #[derive(Debug)]
-struct Files {
+pub struct Watched {
     stat: File,
     schedstat: File,
 }
@@ -61,13 +72,12 @@ impl Reader {
         Ok(Self { home })
     }
 
-    /// Goes to the CPU of the thread `tid` of the process `pid`. Nothing when it cannot be told
-    /// that it holds still: its CPU is none of ours, or it is moved faster than we are.
+    /// Goes to the CPU of a thread. Nothing when it cannot be told that it holds still: its CPU is
+    /// none of ours, or it is moved faster than we are.
     ///
     /// # Errors
-    /// As `open(2)` and `read(2)`: not found when it has ended.
-    pub fn hold(&self, pid: i32, tid: i32) -> io::Result<Option<Still>> {
-        let thread = Files::open(pid, tid)?;
+    /// As `read(2)`: no such process when it has ended.
+    pub fn hold<'a>(&self, thread: &'a Watched) -> io::Result<Option<Still<'a>>> {
         for _ in 0..MOVES {
             let cpu = thread.stat()?.cpu;
             let mut there = CpuSet::new();
@@ -77,13 +87,13 @@ impl Reader {
             if moved.is_err() {
                 return Ok(None);
             }
-            let run = thread.run_time()?;
+            let usage = thread.usage()?;
             let stat = thread.stat()?;
             if stat.cpu == cpu {
                 return Ok(Some(Still {
                     thread,
                     cpu,
-                    run,
+                    usage,
                     state: stat.state,
                     name: printable(&stat.comm),
                 }));
@@ -105,18 +115,23 @@ impl Drop for Reader {
     }
 }
 
-impl Still {
+impl Still<'_> {
     /// Whether the thread has not run since.
     #[must_use]
     pub fn held(&self) -> bool {
-        let run = self.thread.run_time();
+        let usage = self.thread.usage();
         let stat = self.thread.stat();
-        run.is_ok_and(|run| run == self.run) && stat.is_ok_and(|stat| stat.cpu == self.cpu)
+        usage.is_ok_and(|usage| usage.run == self.usage.run)
+            && stat.is_ok_and(|stat| stat.cpu == self.cpu)
     }
 }
 
-impl Files {
-    fn open(pid: i32, tid: i32) -> io::Result<Self> {
+impl Watched {
+    /// The thread `tid` of the process `pid`.
+    ///
+    /// # Errors
+    /// As `open(2)`: not found when it has ended.
+    pub fn open(pid: i32, tid: i32) -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/{pid}/task/{tid}/{name}"));
         Ok(Self {
             stat: open("stat")?,
@@ -124,21 +139,31 @@ impl Files {
         })
     }
 
-    fn stat(&self) -> io::Result<Stat> {
+    /// Its state.
+    ///
+    /// # Errors
+    /// As `read(2)`: no such process when it has ended.
+    pub fn stat(&self) -> io::Result<Stat> {
         let mut line = [0; LINE_MAX];
         let len = self.stat.read_at(&mut line, 0)?;
         let stat = Stat::parse(line.get(..len).unwrap_or_default());
         stat.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Time that the thread has spent on CPUs, in ns, as of when it last left one or the last tick.
-    fn run_time(&self) -> io::Result<u64> {
+    /// What it has had of the CPUs.
+    ///
+    /// # Errors
+    /// As `read(2)`: no such process when it has ended.
+    pub fn usage(&self) -> io::Result<Usage> {
         let mut line = [0; LINE_MAX];
         let len = self.schedstat.read_at(&mut line, 0)?;
         let line = str::from_utf8(line.get(..len).unwrap_or_default()).ok();
-        let run = line.and_then(|line| line.split_ascii_whitespace().next());
-        let run = run.and_then(|run| run.parse().ok());
-        run.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let mut fields = line.unwrap_or_default().split_ascii_whitespace();
+        let mut next = || fields.next()?.parse::<u64>().ok();
+        let (run, _waited, turns) = (next(), next(), next());
+        run.zip(turns)
+            .map(|(run, turns)| Usage { run, turns })
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -176,8 +201,9 @@ mod tests {
     fn a_busy_thread_holds_still_and_then_does_not() {
         beside_a_busy_thread(|pid, tid| {
             let reader = Reader::new().expect("our own affinity");
+            let thread = Watched::open(pid, tid).expect("it runs");
             let still = (0..1000).find_map(|_| {
-                let still = reader.hold(pid, tid).expect("it runs");
+                let still = reader.hold(&thread).expect("it runs");
                 still.filter(Still::held)
             });
             let still = still.expect("it holds still");
@@ -197,7 +223,8 @@ mod tests {
         let pid = std::process::id() as i32;
         {
             let reader = Reader::new().expect("our own affinity");
-            let still = (0..1000).find_map(|_| reader.hold(pid, pid).expect("we run"));
+            let thread = Watched::open(pid, pid).expect("we run");
+            let still = (0..1000).find_map(|_| reader.hold(&thread).expect("we run"));
             let still = still.expect("it holds still");
             let here = sched_getaffinity(Pid::from_raw(0)).expect("our own affinity");
             let cpus = (0..CpuSet::count()).filter(|&cpu| here.is_set(cpu) == Ok(true));
@@ -208,8 +235,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_not_there_is_an_error() {
-        let reader = Reader::new().expect("our own affinity");
-        let error = reader.hold(std::process::id() as i32, i32::MAX).err();
+        let error = Watched::open(std::process::id() as i32, i32::MAX).err();
         assert_eq!(error.map(|e| e.kind()), Some(io::ErrorKind::NotFound));
     }
 }

@@ -22,6 +22,7 @@ use anyhow::Context;
 use crate::bpf::Event;
 use crate::format::{self, Format};
 use crate::record::Keep;
+use crate::sampler::Backend;
 use session::Session;
 use session::member::Follow;
 use setup::Setup;
@@ -56,6 +57,8 @@ pub struct Options {
     pub shape: format::Options,
     /// Children, too?
     pub follow: Follow,
+    /// What takes the samples.
+    pub backend: Backend,
     /// What drives the sampling.
     pub event: Event,
     /// Where to write all counters.
@@ -112,7 +115,7 @@ async fn session(options: &Options) -> anyhow::Result<ExitCode> {
     }
     .run()
     .await?;
-    session.kernel().stop();
+    session.sampler().stop();
     let elapsed = started.elapsed();
     status.clear();
     session.drain_all();

@@ -111,6 +111,8 @@ impl Privileges {
                 names.join(","),
                 words.first().map_or("unwind", String::as_str),
             );
+            text += "\nor sample from outside, where the right to ptrace the process is enough: \
+                     --backend remote";
         }
         Some(text)
     }
@@ -165,7 +167,8 @@ mod tests {
             nobody.contains(r"sudo ./unwind run --pid 1 -o 'it'\''s a name'"),
             "{nobody}"
         );
-        assert!(nobody.ends_with("=ep ./unwind"), "{nobody}");
+        assert!(nobody.contains("=ep ./unwind\n"), "{nobody}");
+        assert!(nobody.ends_with("--backend remote"), "{nobody}");
     }
 
     #[test]

@@ -14,12 +14,9 @@ const fn os(pid: u32) -> i32 {
     }
 }
 
-/// Whether a thread of the process has not ended: its main thread can end before others do.
-pub(super) fn has_live_thread(pid: u32) -> bool {
-    let Ok(stat) = Stat::of(os(pid)) else {
-        return false;
-    };
-    !stat.has_ended() || threads(os(pid)).is_ok_and(|tids| tids.len() > 1)
+/// Whether a thread of the process has not ended.
+pub(super) fn is_live(pid: u32) -> bool {
+    crate::process::is_live(os(pid))
 }
 
 /// When the process began; now, if it is gone.

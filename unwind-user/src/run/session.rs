@@ -1,4 +1,4 @@
-//! One profiling session: the kernel half, the processes, and the pipeline between them.
+//! One profiling session: what samples, the processes, and the pipeline between them.
 //!
 //! Synchronous; the event loop in [`super`] says when to drain and when to end.
 
@@ -11,14 +11,13 @@ mod rows;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use aya::maps::{MapData, RingBuf};
 use nix::time::{ClockId, clock_gettime};
 use unwind_ebpf::abi::{ProcConfig, SAMPLE};
 
-use crate::bpf::{Kernel, LoadError, Marks};
 use crate::pipeline::Pipeline;
 use crate::profile::Profile;
 use crate::sample::Record;
+use crate::sampler::Sampler;
 use account::Past;
 use member::{Follow, Member};
 use recording::Recording;
@@ -30,9 +29,7 @@ const BATCH_BYTES: u64 = 2 << 20;
 
 /// The session.
 pub struct Session {
-    kernel: Kernel,
-    ring: RingBuf<MapData>,
-    marks: Marks,
+    sampler: Box<dyn Sampler>,
     pipeline: Pipeline,
     recording: Option<Recording>,
     members: BTreeMap<u32, Member>,
@@ -61,18 +58,12 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Loads the kernel half; nothing is sampled yet.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn new(ring_bytes: u32, follow: Follow, profile: Profile) -> Result<Self, LoadError> {
-        let mut kernel = Kernel::load(ring_bytes)?;
-        let ring = kernel.ring()?;
-        let marks = kernel.marks()?;
-        Ok(Self {
-            kernel,
-            ring,
-            marks,
+    /// A session in which nothing is sampled yet.
+    #[must_use]
+    pub fn new(sampler: Box<dyn Sampler>, follow: Follow, profile: Profile) -> Self {
+        Self {
+            ring_bytes: sampler.ring_bytes(),
+            sampler,
             pipeline: Pipeline::new(profile),
             recording: None,
             members: BTreeMap::new(),
@@ -83,20 +74,19 @@ impl Session {
             lost_seen: 0,
             malformed: 0,
             first_sample: None,
-            ring_bytes: u64::from(ring_bytes),
             ring_peak_bytes: 0,
-        })
+        }
     }
 
-    /// The kernel half.
-    pub const fn kernel(&mut self) -> &mut Kernel {
-        &mut self.kernel
+    /// What takes the samples.
+    pub fn sampler(&mut self) -> &mut dyn Sampler {
+        &mut *self.sampler
     }
 
-    /// The ring, whose descriptor becomes readable when the kernel half wants to be read.
+    /// The name of the backend that takes the samples.
     #[must_use]
-    pub const fn ring(&self) -> &RingBuf<MapData> {
-        &self.ring
+    pub fn backend(&self) -> &'static str {
+        self.sampler.name()
     }
 
     /// The pipeline.
@@ -130,38 +120,39 @@ impl Session {
     pub fn drain(&mut self) -> bool {
         let mut bytes = 0;
         while bytes < BATCH_BYTES {
-            // The item borrows the ring: what it asks for is done after it was given back.
-            let Some(item) = self.ring.next() else { break };
-            bytes += item.len() as u64;
-            let mut thread = None;
-            let event = match Record::parse(&item) {
-                Ok(record) if record.header.kind == SAMPLE => {
-                    if self.first_sample.is_none() {
-                        self.first_sample = Some(Instant::now());
+            // The sampler lends the record: what it asks for is done after it was given back.
+            let mut header = None;
+            let (pipeline, recording) = (&mut self.pipeline, &self.recording);
+            let was_taken = self.sampler.take(&mut |item| {
+                bytes += item.len() as u64;
+                match Record::parse(item) {
+                    Ok(record) => {
+                        header = Some(record.header);
+                        if record.header.kind == SAMPLE
+                            && let Err(error) = pipeline.sample(&record)
+                        {
+                            tracing::debug!(%error, "malformed record");
+                        }
                     }
-                    if let Err(error) = self.pipeline.sample(&record) {
-                        tracing::debug!(%error, "malformed record");
-                    }
-                    thread = Some((record.header.pid, record.header.tid));
-                    None
+                    Err(error) => tracing::debug!(%error, "malformed record"),
                 }
-                Ok(record) => Some(record.header),
-                Err(error) => {
-                    self.malformed += 1;
-                    tracing::debug!(%error, "malformed record");
-                    None
+                if let Some(recording) = recording {
+                    recording.keep(item, pipeline);
                 }
-            };
-            if let Some(recording) = &self.recording {
-                recording.keep(&item, &self.pipeline);
+            });
+            if !was_taken {
+                break;
             }
-            drop(item);
-            if let Some((pid, tid)) = thread {
-                self.name_thread(pid, tid);
-            }
-            if let Some(header) = event {
-                self.finish_batch();
-                self.on_event(header.kind, header.pid, header.tid);
+            match header {
+                Some(header) if header.kind == SAMPLE => {
+                    self.first_sample.get_or_insert_with(Instant::now);
+                    self.name_thread(header.pid, header.tid);
+                }
+                Some(header) => {
+                    self.finish_batch();
+                    self.on_event(header.kind, header.pid, header.tid);
+                }
+                None => self.malformed += 1,
             }
         }
         self.ring_peak_bytes = self.ring_peak_bytes.max(bytes);
@@ -171,14 +162,13 @@ impl Session {
 
     fn finish_batch(&mut self) {
         let now = monotonic_ns();
-        self.pipeline.finish_batch(now, &mut self.marks);
+        self.pipeline.finish_batch(now, &mut *self.sampler);
         if let Some(recording) = &self.recording {
             recording.end_batch(now);
         }
-        for pid in self.marks.take_stale() {
-            if let Some(mut config) = self.kernel.process(pid) {
+        for pid in self.sampler.take_stale() {
+            if let Some(mut config) = self.sampler.process(pid) {
                 config.salt = self.salt(pid);
-                self.marks.set_salt(pid, config.salt);
                 self.enter(pid, config);
             }
         }
@@ -187,7 +177,7 @@ impl Session {
     /// Puts a process's entry into the kernel half's table. It cannot be full where the process
     /// has a row.
     fn enter(&mut self, pid: u32, config: ProcConfig) {
-        if let Err(error) = self.kernel.set_process(pid, config) {
+        if let Err(error) = self.sampler.set_process(pid, config) {
             tracing::error!(pid, %error, "cannot change the process table");
         }
     }

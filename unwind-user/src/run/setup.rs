@@ -10,10 +10,14 @@ use super::Options;
 use super::command::Held;
 use super::session::Session;
 use super::session::member::{Follow, State};
+use super::status::print;
 use super::{output, privileges};
+use crate::bpf::Kernel;
 use crate::process::namespace;
 use crate::profile::Profile;
 use crate::python::AttachError;
+use crate::remote::poll::Poller;
+use crate::sampler::{Backend, Sampler};
 
 /// A session whose interrupts have begun.
 pub(super) struct Setup {
@@ -24,6 +28,21 @@ pub(super) struct Setup {
 
 /// Checks what can be checked before anything is started.
 pub(super) fn check(options: &Options) -> anyhow::Result<()> {
+    if options.backend == Backend::Ebpf {
+        check_ebpf(options)?;
+    }
+    if options.backend == Backend::Remote && options.bpf_log {
+        bail!("--bpf-log shows the log of the BPF program, which --backend remote does not use");
+    }
+    output::check(&options.output)?;
+    for path in options.also.iter().chain(&options.stats) {
+        output::check(path)?;
+    }
+    Ok(())
+}
+
+/// Checks whether the kernel half may run here.
+fn check_ebpf(options: &Options) -> anyhow::Result<()> {
     if let Some(missing) = privileges::Privileges::of_self().missing(&again()) {
         bail!("{missing}");
     }
@@ -41,11 +60,35 @@ pub(super) fn check(options: &Options) -> anyhow::Result<()> {
              PID namespace (docker run --pid=host)"
         );
     }
-    output::check(&options.output)?;
-    for path in options.also.iter().chain(&options.stats) {
-        output::check(path)?;
-    }
     Ok(())
+}
+
+/// What takes the samples.
+fn sampler(options: &Options) -> anyhow::Result<Box<dyn Sampler>> {
+    let ring_bytes = ring_bytes(options.rate);
+    let ebpf = || -> anyhow::Result<Box<dyn Sampler>> {
+        let mut kernel = Kernel::load(ring_bytes, options.event)?;
+        kernel.watch_processes()?;
+        Ok(Box::new(kernel))
+    };
+    let remote = || -> anyhow::Result<Box<dyn Sampler>> { Ok(Box::new(Poller::new(ring_bytes)?)) };
+    match options.backend {
+        Backend::Ebpf => ebpf(),
+        Backend::Remote => remote(),
+        Backend::Auto => check_ebpf(options).and_then(|()| ebpf()).or_else(|error| {
+            let why = one_line(&format!("{error:#}"));
+            print(&format!("unwind: sampling from outside (remote): {why}\n"));
+            remote()
+        }),
+    }
+}
+
+/// What an error says, without what it advises, in one line.
+fn one_line(text: &str) -> String {
+    let said = text.split("\nRun it as root").next().unwrap_or(text);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = said.lines().map(words).collect();
+    lines.join("; ").replace(":;", ":")
 }
 
 /// The command line, to be typed again.
@@ -62,11 +105,11 @@ fn again() -> Vec<std::ffi::OsString> {
 
 /// Starts the session, and the command if there is one.
 pub(super) fn start(options: &Options) -> anyhow::Result<Setup> {
-    let mut session = Session::new(ring_bytes(options.rate), options.follow, profile(options))?;
+    let sampler = sampler(options)?;
+    let mut session = Session::new(sampler, options.follow, profile(options));
     if let Some(keep) = options.recording {
         session.record(&options.output, keep)?;
     }
-    session.kernel().watch_processes()?;
     let pids: BTreeSet<u32> = options.pids.iter().copied().collect();
     for pid in pids {
         session.add(pid, State::attaching())?;
@@ -87,9 +130,9 @@ pub(super) fn start(options: &Options) -> anyhow::Result<Setup> {
         session.add(pid, State::Held)?;
     }
     if options.bpf_log {
-        session.kernel().set_logging(true)?;
+        session.sampler().set_logging(true)?;
     }
-    session.kernel().start(options.event, options.rate)?;
+    session.sampler().start(options.rate)?;
     session.begin_clocks();
     let started = Instant::now();
     let child = held

@@ -65,9 +65,11 @@ impl fmt::Display for Summary<'_> {
             write!(f, ", {} after {:.1} s", self.ended, totals.seconds)?;
         }
         let output = self.output.to_string_lossy();
+        let is_remote = totals.backend == "remote";
+        let taken = if is_remote { "periods" } else { "interrupts" };
         write!(
             f,
-            ", written to {}; {} interrupts:",
+            ", written to {}; {} {taken}:",
             visible(&output),
             totals.interrupts
         )?;
@@ -91,7 +93,12 @@ impl fmt::Display for Summary<'_> {
             totals.frames_late, totals.targets.freed_frames
         )?;
         if let Some(ns) = totals.kernel_ns_per_sample {
-            write!(f, "; {:.2} us a sample in the kernel", ns / 1e3)?;
+            let place = if is_remote {
+                "from outside"
+            } else {
+                "in the kernel"
+            };
+            write!(f, "; {:.2} us a sample {place}", ns / 1e3)?;
         }
         let own = totals.agent_cpu_seconds;
         if totals.seconds < SHARE_FROM {

@@ -16,6 +16,8 @@ use crate::pipeline::Target;
 /// All counts of a session. The JSON of `--stats` has these names.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
+    /// What took the samples: `ebpf` or `remote`.
+    pub backend: &'static str,
     /// Since the interrupts began.
     pub seconds: f64,
     /// Samples a second of CPU time that were asked for.
@@ -37,7 +39,7 @@ pub struct Totals {
     /// Samples that are whole as far as they go (ok, truncated, less those whose record was of no
     /// use) over CPU time times rate.
     pub kept: Option<f64>,
-    /// Time in the kernel half, ns.
+    /// Time in the kernel half, or what looking from outside took, ns.
     pub kernel_ns: u64,
     /// The same, for one interrupt.
     pub kernel_ns_per_sample: Option<f64>,
@@ -165,6 +167,7 @@ impl Totals {
         let whole = shown(&counters, &[abi::OK, abi::TRUNCATED]).saturating_sub(unusable);
         let expected = on_cpu_ns as f64 * rate as f64 / 1e9;
         let mut totals = Self {
+            backend: session.backend(),
             seconds: elapsed.as_secs_f64(),
             rate_hz: rate,
             interrupts,

@@ -1,10 +1,13 @@
 //! The event loop: what happens while a session samples.
 
+use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -46,9 +49,9 @@ pub(super) struct Watch<'a> {
 impl Watch<'_> {
     /// Samples until something ends the session.
     pub(super) async fn run(mut self) -> anyhow::Result<Ended> {
-        let ring = readiness_of(self.session.ring())?;
-        let mut log = self.session.kernel().logger()?;
-        let log_lines = readiness_of(&log)?;
+        let ring = readiness_of(self.session.sampler().readiness())?;
+        let mut log = self.session.sampler().logger()?;
+        let log_lines = log.as_ref().map(readiness_of).transpose()?;
         let mut is_logging = self.options.bpf_log;
         let deadline = self
             .options
@@ -72,7 +75,7 @@ impl Watch<'_> {
                     Heard::Snapshot => self.snapshot()?,
                     Heard::ToggleLog => {
                         is_logging = !is_logging;
-                        self.session.kernel().set_logging(is_logging)?;
+                        self.session.sampler().set_logging(is_logging)?;
                         let now = if is_logging { "on" } else { "off" };
                         self.status.note(&format!("log of the BPF program: {now}"));
                     }
@@ -86,9 +89,11 @@ impl Watch<'_> {
                 () = at(look) => self.session.attach_pending(),
                 () = sleep_until(next_drain) => next_drain = Instant::now() + self.drain(),
                 _ = slow.tick() => self.every_second(),
-                ready = log_lines.readable() => {
+                ready = readable(log_lines.as_ref()) => {
                     let mut ready = ready?;
-                    log.flush();
+                    if let Some(log) = &mut log {
+                        log.flush();
+                    }
                     ready.clear_ready();
                 }
                 reply = self.metrics.asked() => self.answer(reply)?,
@@ -175,6 +180,14 @@ fn silence(pid: u32, state: &State, follow: Follow) -> String {
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Becomes ready with a descriptor; never, if there is none.
+async fn readable(fd: Option<&AsyncFd<OwnedFd>>) -> io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
+    match fd {
+        Some(fd) => fd.readable().await,
         None => std::future::pending().await,
     }
 }

@@ -52,7 +52,7 @@ impl Session {
     /// When the table cannot be read.
     pub fn counters_of(&self, member: &Member) -> Result<Counters, LoadError> {
         match member.counters {
-            Row::Live(row) => self.kernel.counters(row),
+            Row::Live(row) => self.sampler.counters(row),
             Row::Final(counters) => Ok(counters),
         }
     }
@@ -179,8 +179,8 @@ impl Session {
         let Row::Live(row) = member.counters else {
             return;
         };
-        let taken = self.kernel.counters(row).and_then(|counters| {
-            self.kernel.clear_counters(row)?;
+        let taken = self.sampler.counters(row).and_then(|counters| {
+            self.sampler.clear_counters(row)?;
             Ok(counters)
         });
         match taken {

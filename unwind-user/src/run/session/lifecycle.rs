@@ -33,7 +33,7 @@ impl Session {
     /// When too many are profiled already.
     pub fn add(&mut self, pid: u32, state: State) -> Result<(), AddError> {
         let row = self.rows.take().ok_or(AddError::Full)?;
-        self.kernel.set_process(pid, self.blank(row))?;
+        self.sampler.set_process(pid, self.blank(row))?;
         self.members.insert(pid, Member::new(pid, row, state));
         Ok(())
     }
@@ -116,6 +116,8 @@ impl Session {
         member.version = Some(version.to_string());
         member.command = procs::command_line(pid);
         if let Row::Live(row) = row {
+            self.sampler
+                .set_interpreter(pid, &attached.layout, attached.runtime);
             let mut config = attached.layout.kernel_config(attached.runtime);
             for (to, from) in config.paths.iter_mut().zip(&attached.paths) {
                 *to = *from;
@@ -125,7 +127,6 @@ impl Session {
             config.follow = blank.follow;
             config.ready = 1;
             config.salt = self.salt(pid);
-            self.marks.set_salt(pid, config.salt);
             self.open(pid, image, attached.layout, attached.memory);
             self.enter(pid, config);
         }
@@ -236,13 +237,12 @@ impl Session {
         // The number may have been an ended process's.
         self.forget(child);
         let Some(row) = self.rows.take() else {
-            self.kernel.remove_process(child);
+            self.sampler.remove_process(child);
             tracing::warn!(child, "not profiled: {}", AddError::Full);
             return;
         };
-        if let Some(mut config) = self.kernel.process(child) {
+        if let Some(mut config) = self.sampler.process(child) {
             config.slot = row;
-            self.marks.set_salt(child, config.salt);
             self.enter(child, config);
         }
         let state = self
@@ -271,15 +271,13 @@ impl Session {
         if let Some(member) = self.members.get_mut(&pid) {
             member.on_cpu.update(pid);
         }
-        // The main thread can end before others do.
-        if !procs::has_live_thread(pid) {
+        if !procs::is_live(pid) {
             self.end(pid);
         }
     }
 
     fn end(&mut self, pid: u32) {
-        self.kernel.remove_process(pid);
-        self.marks.remove(pid);
+        self.sampler.remove_process(pid);
         self.close(pid);
         if let Some(member) = self.members.get_mut(&pid) {
             member.state = State::Exited;
@@ -310,8 +308,8 @@ impl Session {
         if std::mem::replace(&mut self.lost_seen, lost) == lost {
             return;
         }
-        for pid in self.kernel.process_ids() {
-            let config = self.kernel.process(pid);
+        for pid in self.sampler.process_ids() {
+            let config = self.sampler.process(pid);
             let is_attached = self
                 .members
                 .get(&pid)

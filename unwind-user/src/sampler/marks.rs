@@ -1,22 +1,30 @@
-//! The kernel half's table of code addresses that user space vouches for.
+//! Code addresses that user space vouches for, in a table that the sampler looks into.
 
 use std::collections::HashMap;
 
-use aya::maps::{Array, MapData};
 use unwind_ebpf::abi::{vouched_mark, vouched_slot};
 
 use crate::memory::Addr;
 use crate::pipeline::Vouch;
 
-/// Writes marks. A mark that cannot be written is only dearer: the identity is captured again.
-pub struct Marks {
-    table: Array<MapData, u64>,
+/// The table: [`unwind_ebpf::abi::VOUCHED_SLOTS`] words, zero at first.
+pub trait Table {
+    /// A slot; 0 where it cannot be read.
+    fn get(&self, slot: u32) -> u64;
+    /// Sets a slot. A mark that cannot be written is only dearer: the identity is captured again.
+    fn set(&mut self, slot: u32, mark: u64);
+}
+
+/// Writes marks.
+pub struct Marks<T> {
+    table: T,
     salts: HashMap<u32, u64>,
     stale: Vec<u32>,
 }
 
-impl Marks {
-    pub(super) fn new(table: Array<MapData, u64>) -> Self {
+impl<T: Table> Marks<T> {
+    /// Marks in an empty table.
+    pub fn new(table: T) -> Self {
         Self {
             table,
             salts: HashMap::new(),
@@ -48,16 +56,14 @@ impl Marks {
         let value = match is_vouched {
             Vouched::Yes => mark,
             // The slot may have passed to another code object.
-            Vouched::No if self.table.get(&slot, 0).is_ok_and(|value| value == mark) => 0,
+            Vouched::No if self.table.get(slot) == mark => 0,
             Vouched::No => return,
         };
-        if let Err(error) = self.table.set(slot, value, 0) {
-            tracing::debug!(%error, "cannot write a mark");
-        }
+        self.table.set(slot, value);
     }
 }
 
-impl std::fmt::Debug for Marks {
+impl<T> std::fmt::Debug for Marks<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Marks")
             .field("salts", &self.salts)
@@ -70,7 +76,7 @@ enum Vouched {
     No,
 }
 
-impl Vouch for Marks {
+impl<T: Table> Vouch for Marks<T> {
     fn vouch(&mut self, pid: u32, code: Addr) {
         self.write(pid, code, Vouched::Yes);
     }

@@ -1,0 +1,88 @@
+//! When a thread's next sample is due: a sample stands for a period of CPU time, as in the
+//! interrupt.
+//!
+//! Looks come at a steady pace of the wall clock, and meet a thread that waits for a CPU like one
+//! that runs. So what they meet becomes a sample only while the thread has used CPU time that no
+//! sample stands for yet. Which moments those are does not depend on what the thread does there.
+
+/// Periods that may wait for a look that meets the thread running: a thread that runs in short
+/// bursts is met by chance, sometimes late.
+const PERIODS_MAX: u64 = 64;
+
+/// CPU time of a thread that no sample stands for yet.
+#[derive(Debug)]
+pub(super) struct Bank {
+    /// CPU time, ns, that samples stand for, or that came before.
+    accounted: u64,
+}
+
+/// What a look at a running thread amounts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    /// It is a sample.
+    pub(super) is_sample: bool,
+    /// Samples that there was no look for.
+    pub(super) missed: u64,
+}
+
+impl Bank {
+    /// Nothing waits of a thread that has used `run` ns.
+    pub(super) const fn new(run: u64) -> Self {
+        Self { accounted: run }
+    }
+
+    /// A look meets the thread when it has used `run` ns.
+    pub(super) fn look(&mut self, run: u64, period: u64) -> Due {
+        let period = period.max(1);
+        let waiting = run.saturating_sub(self.accounted) / period;
+        let missed = waiting.saturating_sub(PERIODS_MAX);
+        let is_sample = waiting > 0;
+        self.accounted += (missed + u64::from(is_sample)) * period;
+        Due { is_sample, missed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks once a period of 1,000 at a thread that gets `share` of a CPU, in percent.
+    fn looks(share: u64, turns: u64) -> (u64, u64) {
+        let mut bank = Bank::new(0);
+        let (mut samples, mut missed) = (0, 0);
+        for turn in 1..=turns {
+            let due = bank.look(turn * share * 10, 1000);
+            samples += u64::from(due.is_sample);
+            missed += due.missed;
+        }
+        (samples, missed)
+    }
+
+    #[test]
+    fn samples_are_as_many_as_periods_of_cpu_time() {
+        assert_eq!(looks(100, 500), (500, 0));
+        assert_eq!(looks(66, 500), (330, 0));
+        assert_eq!(looks(0, 500), (0, 0));
+    }
+
+    #[test]
+    fn what_is_met_too_seldom_is_missed() {
+        // Looks at every third period.
+        let (samples, missed) = looks(300, 500);
+        assert_eq!(samples, 500);
+        assert!((1000 - PERIODS_MAX..=1000).contains(&missed), "{missed}");
+    }
+
+    #[test]
+    fn time_before_the_first_look_does_not_count() {
+        let mut bank = Bank::new(5000);
+        let none = Due {
+            is_sample: false,
+            missed: 0,
+        };
+        assert_eq!(bank.look(5999, 1000), none);
+        assert!(bank.look(6000, 1000).is_sample);
+        // A clock that goes back, as that of a thread id that is used again.
+        assert_eq!(bank.look(10, 1000), none);
+    }
+}
