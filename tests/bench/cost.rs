@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
         for (depth, off_chunk, threads) in SHAPES {
             let target = Target::start(&python, depth, off_chunk, threads)?;
-            let ours = measure(&target, args.span)?;
+            let ours = measure(&target, args.span, "ebpf")?;
             figures.push(row(&python, (depth, threads), &ours)?);
         }
         figures.push(beside(&python, args.span)?);
@@ -97,7 +97,7 @@ fn beside(python: &Python, span: Duration) -> Result<Value> {
     );
     let target = Target::start(python, 40, 6, 1)?;
     let alone = speed(&target, span)?;
-    let ours = measure(&target, span)?;
+    let ours = measure(&target, span, "ebpf")?;
     let kernel = ours.stats["kernel_ns_per_sample"]
         .as_f64()
         .context("no kernel time")?;
@@ -115,7 +115,11 @@ fn beside(python: &Python, span: Duration) -> Result<Value> {
         );
         json!({ "sampler": name, "cpu_ns": cpu, "ratio": cpu / own, "slower_percent": slower })
     };
-    let mut rows = vec![show("unwind", own, ours.speed)];
+    let remote = measure(&target, span, "remote")?;
+    let mut rows = vec![
+        show("unwind", own, ours.speed),
+        show("unwind, remote", remote.agent, remote.speed),
+    ];
     for (name, available) in peers::available(python) {
         let measured = available
             .map_err(anyhow::Error::msg)
@@ -144,7 +148,7 @@ fn speed(target: &Target, span: Duration) -> Result<f64> {
 }
 
 /// Runs the profiler on a target, and reads its clocks once it is warm and before it ends.
-fn measure(target: &Target, span: Duration) -> Result<Ours> {
+fn measure(target: &Target, span: Duration, backend: &str) -> Result<Ours> {
     let folder = std::env::temp_dir();
     let file = |kind: &str| folder.join(format!("unwind-bench-{}.{kind}", std::process::id()));
     let (stats, folded) = (file("json"), file("folded"));
@@ -155,6 +159,8 @@ fn measure(target: &Target, span: Duration) -> Result<Ours> {
             &target.pid().to_string(),
             "--rate",
             &RATE.to_string(),
+            "--backend",
+            backend,
         ])
         .arg("-o")
         .arg(&folded)

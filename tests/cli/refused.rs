@@ -35,6 +35,27 @@ fn pids_that_are_no_python_process() {
     let zombie = Running::start(&mut Command::new("true"));
     until("it is a zombie", || zombie.state() == 'Z');
     assert!(refused_pid(zombie.pid()).contains("zombie"));
+    // A number that is none is not taken for another.
+    let none = ended(&mut run(&["--pid", "4294967295"]));
+    assert!(
+        none.code != Some(0) && none.err.contains("4294967295"),
+        "{none:?}"
+    );
+    case.ok();
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended() {
+    let case = Case::new("cli", "-", "first-thread-ended");
+    let mut command = any_python().program("burn.py");
+    command.arg("first-thread-ends");
+    let target = Running::start(&mut command);
+    until("its first thread has ended", || target.state() == 'Z');
+    let text = refused_pid(target.pid());
+    assert!(
+        text.contains("first thread") && !text.contains("zombie"),
+        "{text}"
+    );
     case.ok();
 }
 

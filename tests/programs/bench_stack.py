@@ -66,7 +66,17 @@ def main():
         function(depth - off_chunk - 3)
 
 
+# Each start waits for the new thread: not behind those that work already.
+gate = threading.Event()
+
+
+def thread():
+    gate.wait()
+    main()
+
+
 for _ in range(threads - 1):
-    threading.Thread(target=main, daemon=True).start()
+    threading.Thread(target=thread, daemon=True).start()
 print("ready", flush=True)
+gate.set()
 main()

@@ -8,13 +8,17 @@
     exec, exec-shell
                  burns in `in_parent`, then becomes the child, directly or through a shell
     child        is the child
+    first-thread-ends
+                 ends its first thread and leaves another, until the input ends
 """
 
+import ctypes
 import multiprocessing
 import os
 import select
 import subprocess
 import sys
+import threading
 import time
 
 SECONDS = 0.4
@@ -61,6 +65,10 @@ def main(how):
         odd = "\x1b[31mred\x07"
         burn.__code__ = burn.__code__.replace(co_name=odd, co_qualname=odd)
         forever()
+    elif how == "first-thread-ends":
+        threading.Thread(target=sys.stdin.read).start()
+        # SYS_exit on x86-64: of this thread alone.
+        ctypes.CDLL(None).syscall(60, 0)
     elif how == "child":
         in_child()
     elif how == "fork":

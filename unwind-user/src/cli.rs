@@ -37,6 +37,9 @@ pub enum Command {
     Report(ReportArgs),
 }
 
+/// Largest number that can be a process id (`pid_t`).
+const PID_MAX: i64 = i32::MAX as i64;
+
 /// Options of `unwind run`.
 #[derive(Debug, Args)]
 #[command(
@@ -54,7 +57,7 @@ from the terminal. With --subprocesses, children that outlive the command end wi
 #[command(group = ArgGroup::new("target").args(["pids", "command"]).required(true))]
 pub struct RunArgs {
     /// Process to profile; may be given several times.
-    #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=PID_MAX))]
     pub pids: Vec<u32>,
 
     /// Command to start and profile, after `--`.
@@ -133,7 +136,7 @@ kernel.yama.ptrace_scope = 0. Needs no BPF."
 )]
 pub struct DumpArgs {
     /// Process to look at.
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=PID_MAX))]
     pub pid: u32,
 
     /// Its child processes, too.

@@ -1,11 +1,12 @@
 //! For programs; `dump.schema.json` beside this file describes it.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
 
 use super::source::Sources;
 use super::{Dump, command};
+use crate::format::text::is_unfit;
 use crate::remote::{Incomplete, Thread};
 
 /// Version of this format: a field that is gone or means something else makes another.
@@ -63,8 +64,33 @@ pub(super) fn write(dumps: &[Dump], out: &mut dyn Write) -> std::io::Result<()> 
         version: VERSION,
         processes: dumps.iter().map(process).collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
+    serde_json::to_writer_pretty(Escaping(&mut *out), &document)?;
     writeln!(out)
+}
+
+/// Escapes what a terminal or a reader could trip over and JSON lets pass: outside its strings, JSON
+/// has none of it.
+struct Escaping<'a>(&'a mut dyn Write);
+
+impl Write for Escaping<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // serde_json writes whole characters.
+        let text = str::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut rest = text;
+        let must = |c: char| c != '\n' && is_unfit(c);
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| must(*c)) {
+            let (plain, after) = rest.split_at(at);
+            self.0.write_all(plain.as_bytes())?;
+            write!(self.0, "\\u{:04x}", u32::from(c))?;
+            rest = after.strip_prefix(c).unwrap_or_default();
+        }
+        self.0.write_all(rest.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn process(dump: &Dump) -> ProcessJson<'_> {
@@ -110,5 +136,26 @@ fn json<'a>(thread: &'a Thread, sources: &mut Sources) -> ThreadJson<'a> {
         state: thread.state,
         frames: frames.collect(),
         incomplete: thread.stack.incomplete.map(Incomplete::name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_come_back_and_steer_nothing() {
+        let names = [
+            "plain é 𠀀",
+            "\u{9b}2J\u{7f}\u{202e}\u{2069}\n\t\\\"",
+            "\u{1b}[2J",
+        ];
+        let mut bytes = Vec::new();
+        serde_json::to_writer_pretty(Escaping(&mut bytes), &names).expect("a Vec takes all");
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        assert!(!text.chars().any(|c| c != '\n' && is_unfit(c)), "{text:?}");
+        assert!(text.contains(names[0]));
+        let back: Vec<String> = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(back, names);
     }
 }

@@ -108,7 +108,7 @@ fn plain(text: &str) -> String {
     for (i, c) in text.chars().enumerate() {
         // Readers trim lines and frames.
         let at_edge = (i == 0 || i == last) && c.is_whitespace();
-        text::push(&mut out, c, c == ';' || at_edge || text::is_unfit(c));
+        text::push(&mut out, c, c == ';' || at_edge || text::is_escaped(c));
     }
     out
 }
@@ -128,7 +128,7 @@ fn function(name: &str, file: &str, line: Option<u32>) -> String {
     for c in name.chars() {
         // The first " (" ends the name.
         let at_file = c == '(' && before == Some(' ');
-        let must = (is_other && before.is_none()) || at_file || c == ';' || text::is_unfit(c);
+        let must = (is_other && before.is_none()) || at_file || c == ';' || text::is_escaped(c);
         text::push(&mut out, c, must);
         before = Some(c);
     }
@@ -140,7 +140,7 @@ fn function(name: &str, file: &str, line: Option<u32>) -> String {
         text::push(
             &mut out,
             c,
-            line_like == Some(at) || c == ';' || text::is_unfit(c),
+            line_like == Some(at) || c == ';' || text::is_escaped(c),
         );
     }
     if let Some(line) = line {

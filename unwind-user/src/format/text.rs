@@ -8,11 +8,11 @@ use std::fmt::Write;
 /// and what XML 1.0 has no place for. `\` itself is doubled, so [`restore`] can undo it.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unfit) {
+    if !text.chars().any(is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
-    text.chars().for_each(|c| push(&mut out, c, is_unfit(c)));
+    text.chars().for_each(|c| push(&mut out, c, is_escaped(c)));
     Cow::Owned(out)
 }
 
@@ -61,9 +61,14 @@ pub(super) fn push(out: &mut String, c: char, must: bool) {
 }
 
 /// Whether [`visible`] escapes `c`.
-pub(super) fn is_unfit(c: char) -> bool {
-    c == '\\'
-        || c.is_control()
+pub(super) fn is_escaped(c: char) -> bool {
+    c == '\\' || is_unfit(c)
+}
+
+/// Whether `c` steers a terminal, ends a line, turns the reading direction, or is none for XML.
+pub(crate) fn is_unfit(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }

@@ -13,6 +13,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
+use crate::format::text::is_unfit;
+
 /// Children looked at in a search below a process.
 pub const DESCENDANTS_MAX: usize = 256;
 
@@ -121,12 +123,13 @@ pub fn descendants(pid: i32) -> Vec<i32> {
     found
 }
 
-/// A name that a process chose for itself, safe to print on a line of its own.
+/// A name that a process chose for itself, safe to print on a line of its own: without what steers
+/// a terminal, ends a line or turns the reading direction.
 pub(crate) fn printable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     text.chars()
         .map(|c| {
-            if c.is_control() {
+            if is_unfit(c) {
                 char::REPLACEMENT_CHARACTER
             } else {
                 c
@@ -221,6 +224,11 @@ mod tests {
         assert_eq!(split_arguments(b"a\0\0b\0"), ["a", "", "b"]);
         assert_eq!(split_arguments(b"overwritten title"), ["overwritten title"]);
         assert!(split_arguments(b"").is_empty());
-        assert_eq!(printable(b"a\nb\xff"), "a\u{fffd}b\u{fffd}");
+        assert_eq!(printable(b"a\nb\xff\\"), "a\u{fffd}b\u{fffd}\\");
+        let turned = "a\u{202e}\u{2066}\u{200f}\u{61c}\u{9b}\u{7f}é";
+        assert_eq!(
+            printable(turned.as_bytes()),
+            format!("a{}é", "\u{fffd}".repeat(6))
+        );
     }
 }

@@ -28,6 +28,15 @@ pub enum AttachError {
         /// The process asked for.
         pid: i32,
     },
+    /// Its first thread has ended and others have not: `/proc` shows nothing of its memory.
+    #[error(
+        "the first thread of process {pid} has ended while others run on: its memory cannot be \
+         found any more"
+    )]
+    FirstThreadEnded {
+        /// The process asked for.
+        pid: i32,
+    },
     /// A thread of the kernel.
     #[error("{pid} ({comm}) is a kernel thread: it runs no Python")]
     KernelThread {

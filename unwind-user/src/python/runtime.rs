@@ -129,6 +129,7 @@ fn check_state(pid: i32) -> Result<String, AttachError> {
     let comm = process::printable(&stat.comm);
     match stat.state {
         _ if stat.is_kernel_thread() => Err(AttachError::KernelThread { pid, comm }),
+        b'Z' if process::is_live(pid) => Err(AttachError::FirstThreadEnded { pid }),
         b'Z' => Err(AttachError::Zombie { pid }),
         _ if stat.has_ended() => Err(AttachError::Gone { pid }),
         _ if process != pid => Err(AttachError::Thread { tid: pid, process }),
