@@ -5,9 +5,8 @@ use super::batch::Known;
 use super::target::{Target, Vouch};
 use crate::cache::code::CodeIndex;
 use crate::layout::Identity;
-use crate::memory::{Addr, Memory};
+use crate::memory::Addr;
 use crate::profile::Tables;
-use crate::python::code::read_code;
 use crate::python::identity::{CodeIdentity, read_identities, read_identity};
 use crate::sample::Captured;
 
@@ -78,17 +77,11 @@ impl Target {
             self.codes.stats.freed += 1;
             return None;
         }
-        let is_same = |memory: &dyn Memory| {
-            read_identity(memory, &self.layout, addr).is_ok_and(|now| now == identity)
-        };
-        let memory = &*self.memory;
-        let code = is_same(memory)
-            .then(|| read_code(memory, &self.layout, addr).ok())
-            .flatten()
-            // Freed memory keeps its identity for a while, but not the names.
-            .filter(|_| self.code_type.is_alive(memory, addr))
+        let code = self
+            .code_type
+            .read(&*self.memory, &self.layout, addr, identity)
             // Without a version, only CPython's own code objects are known to live for ever.
-            .filter(|code| is_same(memory) && (identity.is_proof() || code.is_hidden()));
+            .filter(|code| identity.is_proof() || code.is_hidden());
         let Some(code) = code else {
             self.codes.stats.freed += 1;
             return None;

@@ -1,10 +1,12 @@
-//! Whether a code object is alive.
+//! Reading code objects that are alive.
 //!
 //! Memory that the target gave back keeps most of its bytes until it is used again, the identity
 //! among them, while the strings that the object held may be others already. But whoever frees an
 //! object first drops its reference count to 0, and an allocator then keeps its own links in the
 //! first word (CPython's) or the first two (the C library's).
 
+use super::code::{Code, CodeIdentity, read_code, read_identity};
+use crate::layout::Layout;
 use crate::memory::{Addr, Memory};
 
 /// `ob_refcnt` and `ob_type`.
@@ -17,9 +19,41 @@ const TYPE_NAME: u64 = 24;
 pub struct CodeType(Option<Addr>);
 
 impl CodeType {
+    /// Reads the code object at `addr` that has this identity; nothing unless it was alive, and the
+    /// same one, until all of it was read.
+    ///
+    /// Where it was freed meanwhile, another one can be in the making at its address: that has a count
+    /// and a type at once, but keeps the bytes of the old one, identity included, until its
+    /// constructor comes to them (`init_code`). That takes far less time than to read all again, and
+    /// what is read then must be the same.
+    pub fn read(
+        &mut self,
+        memory: &dyn Memory,
+        layout: &Layout,
+        addr: Addr,
+        identity: CodeIdentity,
+    ) -> Option<Code> {
+        let first = self.read_once(memory, layout, addr, identity)?;
+        let again = self.read_once(memory, layout, addr, identity)?;
+        (first == again).then_some(again)
+    }
+
+    fn read_once(
+        &mut self,
+        memory: &dyn Memory,
+        layout: &Layout,
+        addr: Addr,
+        identity: CodeIdentity,
+    ) -> Option<Code> {
+        let is_same = || read_identity(memory, layout, addr).is_ok_and(|now| now == identity);
+        let code = is_same().then(|| read_code(memory, layout, addr).ok())??;
+        // Freed memory keeps its identity for a while, but not the names.
+        (self.is_alive(memory, addr) && is_same()).then_some(code)
+    }
+
     /// Whether a live code object lies at `addr`: one that was there before, and still has its
     /// identity *after* this said so, has been alive until now.
-    pub fn is_alive(&mut self, memory: &dyn Memory, addr: Addr) -> bool {
+    fn is_alive(&mut self, memory: &dyn Memory, addr: Addr) -> bool {
         let mut head = [0; HEAD];
         if memory.read(addr, &mut head).is_err() {
             return false;

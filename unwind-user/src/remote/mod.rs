@@ -163,7 +163,8 @@ impl Unwinder {
         };
         let mut why = Incomplete::Moving;
         for _ in 0..TRIES {
-            let still = match self.reader.hold(&watched) {
+            let seen = watched.stat();
+            let still = match seen.and_then(|seen| self.reader.hold(&watched, seen.cpu)) {
                 Ok(Some(still)) => still,
                 Ok(None) => {
                     why = Incomplete::Moving;

@@ -1,8 +1,8 @@
 //! Reading a thread that is not stopped, and knowing that it did not run meanwhile.
 //!
-//! We move to the CPU on which the thread last ran. While we run there, it does not; and if that
-//! CPU and its run time are the same afterwards, it ran nowhere else in between, since leaving a
-//! CPU adds to the run time. So what was read is of one moment, whichever state the thread is in,
+//! We move to the CPU on which the thread last ran. While we run there, it does not; and if it was
+//! given no CPU until afterwards, which the kernel counts when it does so, and has the same run
+//! time, it did not run in between. So what was read is of one moment, whichever state the thread is in,
 //! and long-lived states are not favoured: a read is thrown away for where the scheduler put the
 //! thread, not for what the thread did.
 //!
@@ -10,7 +10,8 @@
 //! What the thread's own frames hold a reference to, their code objects above all, stays. It costs
 //! the target the time that we take on that CPU, where it would have run.
 //!
-//! Sources: `proc_pid_stat(5)` (`processor`), `proc_pid_schedstat(5)` (`sum_exec_runtime`).
+//! Sources: `proc_pid_stat(5)` (`processor`), `proc_pid_schedstat(5)` (`sum_exec_runtime`, and
+//! `pcount`, which `sched_info_arrive` adds to).
 
 use std::fs::File;
 use std::io;
@@ -72,14 +73,13 @@ impl Reader {
         Ok(Self { home })
     }
 
-    /// Goes to the CPU of a thread. Nothing when it cannot be told that it holds still: its CPU is
-    /// none of ours, or it is moved faster than we are.
+    /// Goes to the CPU of a thread, which was last seen on `cpu`. Nothing when it cannot be told that
+    /// it holds still: its CPU is none of ours, or it is moved faster than we are.
     ///
     /// # Errors
     /// As `read(2)`: no such process when it has ended.
-    pub fn hold<'a>(&self, thread: &'a Watched) -> io::Result<Option<Still<'a>>> {
+    pub fn hold<'a>(&self, thread: &'a Watched, mut cpu: u32) -> io::Result<Option<Still<'a>>> {
         for _ in 0..MOVES {
-            let cpu = thread.stat()?.cpu;
             let mut there = CpuSet::new();
             let moved = there
                 .set(cpu as usize)
@@ -98,6 +98,7 @@ impl Reader {
                     name: printable(&stat.comm),
                 }));
             }
+            cpu = stat.cpu;
         }
         Ok(None)
     }
@@ -120,9 +121,7 @@ impl Still<'_> {
     #[must_use]
     pub fn held(&self) -> bool {
         let usage = self.thread.usage();
-        let stat = self.thread.stat();
-        usage.is_ok_and(|usage| usage.run == self.usage.run)
-            && stat.is_ok_and(|stat| stat.cpu == self.cpu)
+        usage.is_ok_and(|usage| usage == self.usage)
     }
 }
 
@@ -153,7 +152,8 @@ impl Watched {
     /// What it has had of the CPUs.
     ///
     /// # Errors
-    /// As `read(2)`: no such process when it has ended.
+    /// As `read(2)`: no such process when it has ended. Invalid data while it was never given one,
+    /// and where the kernel does not count.
     pub fn usage(&self) -> io::Result<Usage> {
         let mut line = [0; LINE_MAX];
         let len = self.schedstat.read_at(&mut line, 0)?;
@@ -161,7 +161,7 @@ impl Watched {
         let mut fields = line.unwrap_or_default().split_ascii_whitespace();
         let mut next = || fields.next()?.parse::<u64>().ok();
         let (run, _waited, turns) = (next(), next(), next());
-        run.zip(turns)
+        run.zip(turns.filter(|turns| *turns > 0))
             .map(|(run, turns)| Usage { run, turns })
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -203,7 +203,7 @@ mod tests {
             let reader = Reader::new().expect("our own affinity");
             let thread = Watched::open(pid, tid).expect("it runs");
             let still = (0..1000).find_map(|_| {
-                let still = reader.hold(&thread).expect("it runs");
+                let still = reader.hold(&thread, 0).expect("it runs");
                 still.filter(Still::held)
             });
             let still = still.expect("it holds still");
@@ -224,7 +224,7 @@ mod tests {
         {
             let reader = Reader::new().expect("our own affinity");
             let thread = Watched::open(pid, pid).expect("we run");
-            let still = (0..1000).find_map(|_| reader.hold(&thread).expect("we run"));
+            let still = (0..1000).find_map(|_| reader.hold(&thread, 0).expect("we run"));
             let still = still.expect("it holds still");
             let here = sched_getaffinity(Pid::from_raw(0)).expect("our own affinity");
             let cpus = (0..CpuSet::count()).filter(|&cpu| here.is_set(cpu) == Ok(true));

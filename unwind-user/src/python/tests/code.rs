@@ -1,9 +1,12 @@
+use std::cell::Cell;
+
 use proptest::prelude::*;
 
 use super::string::object;
 use super::{Noise, put};
 use crate::layout::{Identity, Instr, Layout, Version, v3_11, v3_12};
-use crate::memory::{Addr, Ranges};
+use crate::memory::{Addr, Fault, Memory, Ranges};
+use crate::python::alive::CodeType;
 use crate::python::code::{Code, CodeError, UNREADABLE, read_code};
 use crate::python::identity::read_identity;
 use crate::python::linetable::Location;
@@ -263,5 +266,96 @@ proptest! {
                 let _ = code.location(&layout, code.bytecode);
             }
         }
+    }
+}
+
+/// The interpreter's type of code objects, and its name.
+const TYPE: Addr = Addr(0x7f00_5000);
+const TYPE_NAME: Addr = Addr(0x7f00_6000);
+
+/// A code object that dies when its identity was read, and at whose address another one is in the
+/// making when its count is looked at.
+struct Replaced<'a> {
+    alive: &'a Objects,
+    dead: &'a Objects,
+    made: &'a Objects,
+    identity: Addr,
+    now: Cell<Now>,
+    /// Identities that are read before the new one has its own.
+    stale: u32,
+}
+
+#[derive(Clone, Copy)]
+enum Now {
+    Alive,
+    Dead,
+    InTheMaking(u32),
+    Made,
+}
+
+impl Memory for Replaced<'_> {
+    fn read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), Fault> {
+        let is_count = addr == CODE && buf.len() == 16;
+        if let (Now::Dead, true) = (self.now.get(), is_count) {
+            self.now.set(Now::InTheMaking(self.stale));
+        }
+        let now = self.now.get();
+        if addr == self.identity {
+            self.now.set(match now {
+                Now::Alive => Now::Dead,
+                Now::InTheMaking(0) | Now::Made => Now::Made,
+                Now::InTheMaking(left) => Now::InTheMaking(left - 1),
+                Now::Dead => Now::Dead,
+            });
+        }
+        let objects = match now {
+            Now::Alive => self.alive,
+            Now::InTheMaking(0) | Now::Made => self.made,
+            // Count and type are the new one's.
+            Now::InTheMaking(_) if is_count => self.made,
+            Now::InTheMaking(_) | Now::Dead => self.dead,
+        };
+        objects.memory().read(addr, buf)
+    }
+}
+
+#[test]
+fn one_in_the_making_is_not_taken_for_the_one_that_was_freed() {
+    let layout = v3_12(Version(0x030c_00f0));
+    let Identity::Version(at) = layout.code.identity else {
+        panic!("3.12 has versions");
+    };
+    let objects = |filename: &[u8], version: u32, count: u64| {
+        let mut objects = Objects::new(&layout, "f");
+        objects.put(CODE, 0, &count.to_le_bytes());
+        objects.put(CODE, 8, &TYPE.0.to_le_bytes());
+        objects.put(CODE, at, &version.to_le_bytes());
+        objects.put(FILENAME, layout.unicode.ascii_data, filename);
+        let mut kind = vec![0; 64];
+        put(&mut kind, 24, &TYPE_NAME.0.to_le_bytes());
+        objects.0.push((TYPE, kind));
+        objects.0.push((TYPE_NAME, b"code\0".to_vec()));
+        objects
+    };
+    let alive = objects(b"", 77, 1);
+    let identity = read_identity(&alive.memory(), &layout, CODE).expect("it is there");
+    let mut kind = CodeType::default();
+    let code = kind.read(&alive.memory(), &layout, CODE, identity);
+    assert_eq!(
+        code.map(|code| code.filename).as_deref(),
+        Some("/srv/app.py")
+    );
+    let (dead, made) = (objects(b"0\0n", 77, 0), objects(b"other", 78, 1));
+    for stale in 0..=3 {
+        let memory = Replaced {
+            alive: &alive,
+            dead: &dead,
+            made: &made,
+            identity: CODE.add(layout.code.identity_words().0),
+            now: Cell::new(Now::Alive),
+            stale,
+        };
+        let code = kind.read(&memory, &layout, CODE, identity);
+        assert_eq!(code, None, "{stale}");
     }
 }

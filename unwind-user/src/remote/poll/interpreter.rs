@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use unwind_ebpf::abi::{
     Counters, FOREIGN_STATE, HOLDS_GIL, MISSED, MOVING, OK, Outcome, PAGE_FAULT, ProcConfig,
     RING_FULL, TRUNCATED,
@@ -24,8 +23,15 @@ use crate::run::session::monotonic_ns;
 const TRIES: usize = 3;
 /// Between two readings of the list of threads, if nothing tells of a change.
 const LIST_EVERY: Duration = Duration::from_millis(50);
-/// Threads of a process whose files in `/proc` are kept open.
-const OPEN_MAX: usize = 4096;
+
+/// How often threads are looked at, and at what expense.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// CPU time for which a sample stands.
+    pub(super) period: Duration,
+    /// Threads of a process whose files in `/proc` are kept open.
+    pub(super) open_max: usize,
+}
 
 /// Where records go.
 pub(super) trait Outlet {
@@ -50,8 +56,6 @@ pub(super) struct Interpreter {
     listed_at: Option<Instant>,
     /// Whether they were ever listed.
     was_listed: bool,
-    /// Whether the threads' files are kept open.
-    keeps_open: bool,
 }
 
 /// A thread, and its states, one for each interpreter that it entered.
@@ -89,7 +93,6 @@ impl Interpreter {
             newest: None,
             listed_at: None,
             was_listed: false,
-            keeps_open: true,
         }
     }
 
@@ -106,14 +109,15 @@ impl Interpreter {
     pub(super) fn poll(
         &mut self,
         reader: &Reader,
-        period: Duration,
+        pace: Pace,
         counters: &mut Counters,
         outlet: &mut dyn Outlet,
     ) {
         self.list();
         let mut threads = std::mem::take(&mut self.threads);
-        for thread in &mut threads {
-            let Some(look) = self.look(thread, reader, period) else {
+        for (nth, thread) in threads.iter_mut().enumerate() {
+            let is_kept_open = nth < pace.open_max;
+            let Some(look) = self.look(thread, reader, pace.period, is_kept_open) else {
                 continue;
             };
             if let Some(missed) = counters.outcomes.get_mut(MISSED as usize) {
@@ -172,9 +176,6 @@ impl Interpreter {
                 continue;
             }
             let states = vec![state];
-            if self.threads.len() >= OPEN_MAX {
-                self.keeps_open = false;
-            }
             self.threads.push(match before.remove(&tid) {
                 Some(thread) => Thread { states, ..thread },
                 None => Thread {
@@ -198,24 +199,27 @@ impl Interpreter {
     }
 
     /// Looks at a thread. Nothing, if it does not run.
-    fn look(&mut self, thread: &mut Thread, reader: &Reader, period: Duration) -> Option<Look> {
+    fn look(
+        &mut self,
+        thread: &mut Thread,
+        reader: &Reader,
+        period: Duration,
+        is_kept_open: bool,
+    ) -> Option<Look> {
         let watched = match thread.watched.take() {
             Some(watched) => Ok(watched),
             None => Watched::open(self.pid.cast_signed(), thread.tid),
         };
         let looked = watched.and_then(|watched| {
             let looked = self.look_at(thread, &watched, reader, period);
-            if self.keeps_open {
+            if is_kept_open {
                 thread.watched = Some(watched);
             }
             looked
         });
         looked.unwrap_or_else(|error| {
-            if Errno::from_raw(error.raw_os_error().unwrap_or(0)) == Errno::EMFILE {
-                // From the next list on, none is kept.
-                self.keeps_open = false;
-            }
-            // It has ended.
+            // It has ended, or no file can be opened: both end with another list.
+            tracing::debug!(%error, pid = self.pid, tid = thread.tid, "cannot look at a thread");
             self.listed_at = None;
             None
         })
@@ -233,7 +237,8 @@ impl Interpreter {
         if thread.asleep == Some(usage.turns) {
             return Ok(None);
         }
-        let is_running = watched.stat()?.state == b'R';
+        let seen = watched.stat()?;
+        let is_running = seen.state == b'R';
         thread.asleep = (!is_running).then_some(usage.turns);
         if !is_running {
             return Ok(None);
@@ -241,7 +246,7 @@ impl Interpreter {
         let mut look = None;
         for _ in 0..TRIES {
             let time = monotonic_ns();
-            let Some(still) = reader.hold(watched)? else {
+            let Some(still) = reader.hold(watched, seen.cpu)? else {
                 continue;
             };
             // The moment that counts is this one.

@@ -7,12 +7,13 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_timerslack;
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
-use unwind_ebpf::abi::{ABI_VERSION, EXEC, EXIT, FORK, HEADER_WORDS, RecordHeader};
+use unwind_ebpf::abi::{ABI_VERSION, EXEC, EXIT, FORK, HEADER_WORDS, PROCESSES_MAX, RecordHeader};
 
-use super::interpreter::Outlet;
-use super::process::Image;
+use super::interpreter::{Outlet, Pace};
+use super::process::{Change, Image};
 use super::{Shared, Tables};
 use crate::process;
 use crate::remote::still::Reader;
@@ -23,6 +24,10 @@ use crate::sample::write_record;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Between two looks for new children.
 const CHILDREN_EVERY: Duration = Duration::from_millis(100);
+/// Files in `/proc` that are read of each thread, turn by turn.
+const FILES_A_THREAD: usize = 2;
+/// More files than this are not kept open, whatever the limit.
+const FILES_MAX: usize = 1 << 15;
 /// Longest time between two turns in which we do not hear that we are to stop.
 const NAP_MAX: Duration = Duration::from_millis(100);
 
@@ -31,6 +36,8 @@ pub(super) struct Turns {
     shared: Arc<Shared>,
     outlet: Outgoing,
     period: Duration,
+    /// Threads whose files are kept open, of all processes together.
+    open_max: usize,
     looked: Instant,
     looked_for_children: Instant,
 }
@@ -57,6 +64,7 @@ impl Turns {
             shared,
             outlet,
             period: Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX).max(1),
+            open_max: files_max()? / FILES_A_THREAD / 2,
             looked: Instant::now(),
             looked_for_children: Instant::now(),
         })
@@ -115,9 +123,13 @@ impl Turns {
             processes,
             counters,
         } = &mut *tables;
+        let pace = Pace {
+            period: self.period,
+            open_max: self.open_max / processes.len().max(1),
+        };
         for polled in processes.values_mut() {
             let counters = counters.entry(polled.config().slot).or_default();
-            polled.poll(reader, self.period, counters, &mut self.outlet);
+            polled.poll(reader, pace, counters, &mut self.outlet);
         }
     }
 }
@@ -126,10 +138,10 @@ impl Outgoing {
     /// Finds processes that run another program now, and those that ended.
     fn look(&mut self, tables: &mut Tables) {
         for (&pid, polled) in &mut tables.processes {
-            match Image::of(pid) {
-                None if polled.end() => self.tell(EXIT, pid, pid),
-                Some(image) if polled.replace(image) => self.tell(EXEC, pid, pid),
-                _ => {}
+            match polled.look(Image::of(pid)) {
+                Change::None => {}
+                Change::Exec => self.tell(EXEC, pid, pid),
+                Change::Exit => self.tell(EXIT, pid, pid),
             }
         }
     }
@@ -147,6 +159,9 @@ impl Outgoing {
             for child in children.into_iter().map(i32::cast_unsigned) {
                 if tables.processes.contains_key(&child) {
                     continue;
+                }
+                if tables.processes.len() >= PROCESSES_MAX as usize {
+                    return;
                 }
                 let Some(polled) = tables.processes.get(&parent) else {
                     break;
@@ -198,6 +213,12 @@ impl Outlet for Outgoing {
         }
         true
     }
+}
+
+/// Files that this process may have open.
+fn files_max() -> io::Result<usize> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(usize::try_from(soft).unwrap_or(usize::MAX).min(FILES_MAX))
 }
 
 fn monotonic() -> Duration {
