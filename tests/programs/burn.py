@@ -3,6 +3,7 @@
     FLOAT        seconds of CPU time in `burn_here`
     forever      in `burn_here`, until the input ends (ready: one line on the output)
     odd          the same, in a function whose name would steer a terminal
+    fork-late    burns in `in_parent`, then in a forked child
     fork, multiprocessing-fork, multiprocessing-spawn, subprocess, grandchild, shell
                  starts a child so, which burns in `in_child`, then burns in `in_parent`
     exec, exec-shell
@@ -74,6 +75,9 @@ def main(how):
     elif how == "fork":
         fork(in_child)
         in_parent()
+    elif how == "fork-late":
+        in_parent()
+        fork(in_child)
     elif how.startswith("multiprocessing-"):
         context = multiprocessing.get_context(how.removeprefix("multiprocessing-"))
         process = context.Process(target=in_child)

@@ -23,12 +23,16 @@ pub struct Stat {
     pub stack: u64,
     /// CPU on which it runs or last ran.
     pub cpu: u32,
+    /// How it is scheduled (`SCHED_*`).
+    pub policy: u32,
 }
 
 /// Milliseconds of a clock tick: `USER_HZ` is 100 on every machine that we run on.
 const TICK_MS: u64 = 10;
 /// `PF_EXITING`: its memory may be gone already.
 const EXITING: u32 = 0x4;
+/// `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE` of `linux/sched.h`.
+const REAL_TIME: [u32; 3] = [1, 2, 6];
 /// `PF_KTHREAD`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
@@ -50,7 +54,7 @@ impl Stat {
         let comm = line.get(open + 1..close)?.to_vec();
         let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
         // The state is field 3 of proc(5); parent 4, flags 9, start time 22, start of the stack 28,
-        // CPU 39.
+        // CPU 39, policy 41.
         let mut fields = rest.split_ascii_whitespace();
         let &[state] = fields.next()?.as_bytes() else {
             return None;
@@ -60,6 +64,7 @@ impl Stat {
         let start_time = fields.nth(12)?.parse().ok()?;
         let stack = fields.nth(5)?.parse().ok()?;
         let cpu = fields.nth(10)?.parse().ok()?;
+        let policy = fields.nth(1)?.parse().ok()?;
         Some(Self {
             comm,
             state,
@@ -68,6 +73,7 @@ impl Stat {
             start_time,
             stack,
             cpu,
+            policy,
         })
     }
 
@@ -86,6 +92,12 @@ impl Stat {
         self.flags & KERNEL_THREAD != 0
     }
 
+    /// Whether it runs before all others for as long as it wants to.
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        REAL_TIME.contains(&self.policy)
+    }
+
     /// Whether it has ended, or is about to: a zombie, or its main thread is exiting.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
@@ -100,7 +112,7 @@ mod tests {
     #[test]
     fn the_name_ends_at_the_last_parenthesis() {
         let line = b"77 (a) R (b)) S 12 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 99 1 \
-            0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 0";
+            0 0 0 0 0 0 0 0 0 0 0 0 0 17 3 0 1";
         let stat = Stat::parse(line).expect("a line");
         assert_eq!(stat.comm, b"a) R (b)");
         assert_eq!(
@@ -113,7 +125,7 @@ mod tests {
             ),
             (b'S', 12, 987_654, 0, 3)
         );
-        assert!(!stat.is_kernel_thread() && !stat.has_ended());
+        assert!(!stat.is_kernel_thread() && !stat.has_ended() && stat.is_real_time());
     }
 
     #[test]

@@ -106,6 +106,8 @@ impl Capture {
             vouched: self.vouched.as_deref(),
             buffer: RefCell::default(),
         };
+        // What was captured before is not this one's.
+        self.record.clear();
         let scratch = &mut *self.scratch;
         match origin {
             Origin::State(state) => scratch.begin_at(&target, state.0)?,
@@ -130,15 +132,21 @@ impl Capture {
     /// What [`Self::take`] captured last.
     ///
     /// # Errors
-    /// When it captured nothing yet.
+    /// When it captured nothing.
     pub fn record(&self) -> Result<Record<'_>, RecordError> {
         Record::parse(&self.record)
     }
 
-    /// The same as bytes; none yet, none.
+    /// The same as bytes; empty when it captured nothing.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.record
+    }
+
+    /// The flags of the same; none when it captured nothing.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        self.record().map_or(0, |record| record.header.flags)
     }
 
     /// Frames outside the chunks and identities that the last record carries.

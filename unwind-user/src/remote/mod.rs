@@ -164,7 +164,7 @@ impl Unwinder {
         let mut why = Incomplete::Moving;
         for _ in 0..TRIES {
             let seen = watched.stat();
-            let still = match seen.and_then(|seen| self.reader.hold(&watched, seen.cpu)) {
+            let still = match seen.and_then(|seen| self.reader.hold(&watched, &seen)) {
                 Ok(Some(still)) => still,
                 Ok(None) => {
                     why = Incomplete::Moving;

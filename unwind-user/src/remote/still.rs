@@ -73,12 +73,17 @@ impl Reader {
         Ok(Self { home })
     }
 
-    /// Goes to the CPU of a thread, which was last seen on `cpu`. Nothing when it cannot be told that
-    /// it holds still: its CPU is none of ours, or it is moved faster than we are.
+    /// Goes to the CPU of a thread, which was last seen as `seen`. Nothing when it cannot be told that
+    /// it holds still: its CPU is none of ours, it is moved faster than we are, or it is a real-time
+    /// thread, beside which we would not run until it sleeps.
     ///
     /// # Errors
     /// As `read(2)`: no such process when it has ended.
-    pub fn hold<'a>(&self, thread: &'a Watched, mut cpu: u32) -> io::Result<Option<Still<'a>>> {
+    pub fn hold<'a>(&self, thread: &'a Watched, seen: &Stat) -> io::Result<Option<Still<'a>>> {
+        if seen.is_real_time() {
+            return Ok(None);
+        }
+        let mut cpu = seen.cpu;
         for _ in 0..MOVES {
             let mut there = CpuSet::new();
             let moved = there
@@ -136,6 +141,23 @@ impl Watched {
             stat: open("stat")?,
             schedstat: open("schedstat")?,
         })
+    }
+
+    /// A thread whose files hold these lines.
+    #[cfg(test)]
+    pub(super) fn of_lines(stat: &str, schedstat: &str) -> Self {
+        use std::io::Write as _;
+        let file = |line: &str| {
+            let flags = nix::sys::memfd::MFdFlags::empty();
+            let file = nix::sys::memfd::memfd_create(c"", flags);
+            let mut file = file.map(File::from).expect("memfd_create");
+            file.write_all(line.as_bytes()).expect("memory");
+            file
+        };
+        Self {
+            stat: file(stat),
+            schedstat: file(schedstat),
+        }
     }
 
     /// Its state.
@@ -203,7 +225,8 @@ mod tests {
             let reader = Reader::new().expect("our own affinity");
             let thread = Watched::open(pid, tid).expect("it runs");
             let still = (0..1000).find_map(|_| {
-                let still = reader.hold(&thread, 0).expect("it runs");
+                let seen = thread.stat().expect("it runs");
+                let still = reader.hold(&thread, &seen).expect("it runs");
                 still.filter(Still::held)
             });
             let still = still.expect("it holds still");
@@ -224,7 +247,8 @@ mod tests {
         {
             let reader = Reader::new().expect("our own affinity");
             let thread = Watched::open(pid, pid).expect("we run");
-            let still = (0..1000).find_map(|_| reader.hold(&thread, 0).expect("we run"));
+            let seen = thread.stat().expect("we run");
+            let still = (0..1000).find_map(|_| reader.hold(&thread, &seen).expect("we run"));
             let still = still.expect("it holds still");
             let here = sched_getaffinity(Pid::from_raw(0)).expect("our own affinity");
             let cpus = (0..CpuSet::count()).filter(|&cpu| here.is_set(cpu) == Ok(true));

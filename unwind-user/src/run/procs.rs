@@ -19,6 +19,12 @@ pub(super) fn is_live(pid: u32) -> bool {
     crate::process::is_live(os(pid))
 }
 
+/// Its start in clock ticks since boot, which tells it from another process of the number; none when
+/// it is gone.
+pub(super) fn start_time(pid: u32) -> Option<u64> {
+    Stat::of(os(pid)).ok().map(|stat| stat.start_time)
+}
+
 /// When the process began; now, if it is gone.
 pub(super) fn began(pid: u32) -> Instant {
     let age = Stat::of(os(pid)).map_or(Duration::ZERO, |stat| stat.age());

@@ -1,7 +1,7 @@
 //! From checked options to a session that samples.
 
 use std::collections::BTreeSet;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use tokio::process::Child;
@@ -165,23 +165,49 @@ fn profile(options: &Options) -> Profile {
     }
 }
 
+/// Why there was not one interrupt.
+fn why_none(on_cpu_ns: u64, period_ns: u64) -> String {
+    if on_cpu_ns < 2 * period_ns {
+        return "0 samples: the target used no CPU time, or ran too short".to_owned();
+    }
+    format!(
+        "0 samples: the target used {:.3} s of CPU time, in bursts that none of them met; try a \
+         longer --duration",
+        Duration::from_nanos(on_cpu_ns).as_secs_f64()
+    )
+}
+
 /// Gives the profile what only the session knows: outcomes, names, and why it is empty if it is.
 pub(super) fn describe(session: &mut Session) -> anyhow::Result<()> {
     let counters = session.counters()?;
     session.describe_all(&counters);
-    let interrupts: u64 = counters.outcomes.iter().sum();
-    let reason = if session.pipeline().profile().total() > 0 {
-        None
-    } else if interrupts == 0 {
-        Some("0 samples: the target used no CPU time, or ran too short".to_owned())
-    } else {
-        let reasons = session.members().values().filter(|member| !member.is_child);
-        let refused = reasons.filter_map(|member| member.state.reason()).next();
-        Some(refused.map_or_else(
-            || format!("0 samples with Python frames out of {interrupts} interrupts"),
-            |error| format!("0 samples: {error}"),
-        ))
+    let reasons = session.members().values().filter(|member| !member.is_child);
+    let refused = reasons.filter_map(|member| member.state.reason()).next();
+    let profile = session.pipeline().profile();
+    let reason = match (
+        profile.total(),
+        refused,
+        counters.outcomes.iter().sum::<u64>(),
+    ) {
+        (1.., ..) => None,
+        (0, Some(error), _) => Some(format!("0 samples: {error}")),
+        (0, None, 0) => Some(why_none(session.on_cpu_ns(), profile.period_ns)),
+        (0, None, interrupts) => Some(format!(
+            "0 samples with Python frames out of {interrupts} interrupts"
+        )),
     };
     session.pipeline_mut().profile_mut().empty_reason = reason;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_it_used_no_cpu_time_is_said_only_where_it_did_not() {
+        assert!(why_none(1_999_999, 1_000_000).contains("used no CPU time"));
+        let told = why_none(2_500_000_000, 1_000_000);
+        assert!(told.contains("used 2.500 s of CPU time"), "{told}");
+    }
 }

@@ -102,3 +102,14 @@ pub trait Sampler: Vouch {
         Ok(None)
     }
 }
+
+/// Adds what was counted.
+pub fn add_counters(sum: &mut Counters, more: &Counters) {
+    for (total, count) in sum.outcomes.iter_mut().zip(more.outcomes) {
+        *total += count;
+    }
+    sum.run_ns += more.run_ns;
+    sum.bytes += more.bytes;
+    sum.frames_off_chunk += more.frames_off_chunk;
+    sum.identities += more.identities;
+}

@@ -12,8 +12,10 @@ const PERIODS_MAX: u64 = 64;
 /// CPU time of a thread that no sample stands for yet.
 #[derive(Debug)]
 pub(super) struct Bank {
-    /// CPU time, ns, that samples stand for, or that came before.
+    /// CPU time, ns, that samples stand for, that was missed, or that came before.
     accounted: u64,
+    /// CPU time, ns, that it has used.
+    used: u64,
 }
 
 /// What a look at a running thread amounts to.
@@ -26,19 +28,44 @@ pub(super) struct Due {
 }
 
 impl Bank {
-    /// Nothing waits of a thread that has used `run` ns.
-    pub(super) const fn new(run: u64) -> Self {
-        Self { accounted: run }
+    /// Nothing waits of a thread that has used `used` ns.
+    pub(super) const fn new(used: u64) -> Self {
+        Self {
+            accounted: used,
+            used,
+        }
     }
 
-    /// A look meets the thread when it has used `run` ns.
-    pub(super) fn look(&mut self, run: u64, period: u64) -> Due {
-        let period = period.max(1);
-        let waiting = run.saturating_sub(self.accounted) / period;
+    /// Takes note of what a thread has used.
+    pub(super) fn note(&mut self, used: u64) {
+        self.used = used;
+    }
+
+    /// A look meets the thread when it has used `used` ns.
+    pub(super) fn look(&mut self, used: u64, period: u64) -> Due {
+        self.note(used);
+        let waiting = self.waiting(period);
         let missed = waiting.saturating_sub(PERIODS_MAX);
         let is_sample = waiting > 0;
-        self.accounted += (missed + u64::from(is_sample)) * period;
+        self.accounted += (missed + u64::from(is_sample)) * period.max(1);
         Due { is_sample, missed }
+    }
+
+    /// Periods that wait for a look. What its thread used while nobody looked is missed.
+    pub(super) fn miss(&mut self, period: u64) -> u64 {
+        let waiting = self.waiting(period);
+        self.accounted += waiting * period.max(1);
+        waiting
+    }
+
+    /// CPU time, ns, that its thread has used.
+    #[cfg(test)]
+    pub(super) const fn used(&self) -> u64 {
+        self.used
+    }
+
+    fn waiting(&self, period: u64) -> u64 {
+        self.used.saturating_sub(self.accounted) / period.max(1)
     }
 }
 
@@ -84,5 +111,16 @@ mod tests {
         assert!(bank.look(6000, 1000).is_sample);
         // A clock that goes back, as that of a thread id that is used again.
         assert_eq!(bank.look(10, 1000), none);
+    }
+
+    #[test]
+    fn what_waits_when_a_thread_leaves_is_missed() {
+        let mut bank = Bank::new(500);
+        assert!(bank.look(5500, 1000).is_sample);
+        bank.note(5900);
+        assert_eq!(bank.miss(1000), 4);
+        assert_eq!(bank.miss(1000), 0, "told once");
+        // What is left of the last period counts on.
+        assert!(bank.look(6500, 1000).is_sample);
     }
 }

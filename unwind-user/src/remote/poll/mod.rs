@@ -12,29 +12,37 @@
 //!
 //! Records, marks and counters are those of the kernel half ([`crate::sampler`]).
 
-pub mod bank;
+mod bank;
+mod image;
 mod interpreter;
-mod process;
+mod table;
+mod thread;
 mod turn;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::unistd::gettid;
 use unwind_ebpf::abi::{Counters, ProcConfig, VOUCHED_SLOTS};
 
 use super::capture::Vouched;
+use super::still::Watched;
 use crate::bpf::LoadError;
 use crate::layout::Layout;
 use crate::memory::Addr;
 use crate::pipeline::Vouch;
 use crate::sampler::{Marks, Sampler, Table};
-use process::Polled;
+use image::Seen;
+use table::Table as Processes;
+
+/// Longest time that the polling thread may take to stop.
+const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// Samples from outside.
 #[derive(Debug)]
@@ -43,26 +51,44 @@ pub struct Poller {
     records: Receiver<Box<[u8]>>,
     sender: Sender<Box<[u8]>>,
     marks: Marks<Vouched>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Polling>,
+}
+
+/// The polling thread.
+#[derive(Debug)]
+struct Polling {
+    thread: JoinHandle<()>,
+    /// Nothing comes; it is closed when the thread ends.
+    end: Receiver<()>,
 }
 
 /// What the polling thread shares with the session.
 #[derive(Debug)]
 struct Shared {
-    tables: Mutex<Tables>,
+    table: Mutex<Processes>,
     vouched: Vouched,
     /// Bytes of records that wait.
     waiting: AtomicU64,
     ring_bytes: u64,
     readiness: EventFd,
     is_stopped: AtomicBool,
+    /// The process that is looked at now; 0 between them.
+    polled: AtomicU32,
 }
 
-/// The processes and what was counted for each row. Locked for a turn.
-#[derive(Debug, Default)]
-struct Tables {
-    processes: BTreeMap<u32, Polled>,
-    counters: BTreeMap<u32, Counters>,
+/// How often threads are looked at, and at what expense.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// CPU time for which a sample stands.
+    period: Duration,
+    /// Threads of a process whose files in `/proc` are kept open.
+    open_max: usize,
+}
+
+impl Pace {
+    fn nanoseconds(self) -> u64 {
+        u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 impl Poller {
@@ -75,12 +101,13 @@ impl Poller {
         let (sender, records) = channel();
         Ok(Self {
             shared: Arc::new(Shared {
-                tables: Mutex::default(),
+                table: Mutex::default(),
                 vouched: Arc::clone(&vouched),
                 waiting: AtomicU64::new(0),
                 ring_bytes: u64::from(ring_bytes),
                 readiness: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
                 is_stopped: AtomicBool::new(false),
+                polled: AtomicU32::new(0),
             }),
             records,
             sender,
@@ -91,9 +118,9 @@ impl Poller {
 }
 
 impl Shared {
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        // A turn that panicked left nothing half done that matters here.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Processes> {
+        // Who panicked left nothing half done that matters here.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the session read, soon.
@@ -109,19 +136,34 @@ impl Sampler for Poller {
     }
 
     fn start(&mut self, rate: u64) -> Result<(), LoadError> {
+        counts_usage().map_err(LoadError::Poller)?;
         let turns = turn::Turns::new(Arc::clone(&self.shared), self.sender.clone(), rate)
             .map_err(LoadError::Poller)?;
+        let (closed_at_end, end) = channel();
         let thread = std::thread::Builder::new().name("unwind-poll".into());
-        let thread = thread.spawn(move || turns.run());
-        self.thread = Some(thread.map_err(LoadError::Poller)?);
+        let thread = thread.spawn(move || {
+            let _closed_at_end: Sender<()> = closed_at_end;
+            turns.run();
+        });
+        let thread = thread.map_err(LoadError::Poller)?;
+        self.thread = Some(Polling { thread, end });
         Ok(())
     }
 
     fn stop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
+        let Some(Polling { thread, end }) = self.thread.take() else {
+            return;
+        };
+        if end.recv_timeout(STOP_MAX) == Err(RecvTimeoutError::Timeout) {
+            // Reading a page that the target itself is to provide ends when it likes; with us at the
+            // latest.
+            let pid = self.shared.polled.load(Ordering::Acquire);
+            tracing::error!(
+                pid,
+                "memory of this process cannot be read to the end: it was sampled no more"
+            );
+        } else if thread.join().is_err() {
             tracing::error!("the polling thread panicked");
         }
     }
@@ -146,31 +188,37 @@ impl Sampler for Poller {
 
     fn set_process(&mut self, pid: u32, config: ProcConfig) -> Result<(), LoadError> {
         self.marks.set_salt(pid, config.salt);
-        let mut tables = self.shared.tables();
-        let polled = tables.processes.entry(pid);
-        polled
-            .or_insert_with(|| Polled::new(pid, Vouched::clone(&self.shared.vouched)))
-            .set(config);
+        let is_known = {
+            let table = self.shared.table();
+            let entry = table.processes().get(&pid);
+            entry.is_some_and(|entry| entry.image().is_some())
+        };
+        let image = if is_known {
+            None
+        } else {
+            Seen::of(pid).image()
+        };
+        self.shared.table().set(pid, config, image);
         Ok(())
     }
 
     fn set_interpreter(&mut self, pid: u32, layout: &Layout, runtime: Addr) {
-        if let Some(polled) = self.shared.tables().processes.get_mut(&pid) {
-            polled.set_interpreter(layout.clone(), runtime);
-        }
+        let mut table = self.shared.table();
+        table.set_place(pid, layout.clone(), runtime);
     }
 
     fn process(&self, pid: u32) -> Option<ProcConfig> {
-        self.shared.tables().processes.get(&pid).map(Polled::config)
+        let table = self.shared.table();
+        table.processes().get(&pid).map(|entry| entry.config)
     }
 
     fn process_ids(&self) -> Vec<u32> {
-        self.shared.tables().processes.keys().copied().collect()
+        self.shared.table().processes().keys().copied().collect()
     }
 
     fn remove_process(&mut self, pid: u32) {
         self.marks.remove(pid);
-        self.shared.tables().processes.remove(&pid);
+        self.shared.table().remove(pid);
     }
 
     fn take_stale(&mut self) -> Vec<u32> {
@@ -178,14 +226,24 @@ impl Sampler for Poller {
     }
 
     fn counters(&self, row: u32) -> Result<Counters, LoadError> {
-        let tables = self.shared.tables();
-        Ok(tables.counters.get(&row).copied().unwrap_or_default())
+        Ok(self.shared.table().counters(row))
     }
 
     fn clear_counters(&mut self, row: u32) -> Result<(), LoadError> {
-        self.shared.tables().counters.remove(&row);
+        self.shared.table().clear_counters(row);
         Ok(())
     }
+}
+
+/// # Errors
+/// When the kernel does not count what threads use of the CPUs.
+fn counts_usage() -> io::Result<()> {
+    let of_us = Watched::open(std::process::id().cast_signed(), gettid().as_raw());
+    let told = of_us.and_then(|of_us| of_us.usage());
+    told.map(|_| ()).map_err(|error| {
+        let what = "/proc/PID/schedstat does not tell run times (CONFIG_SCHED_INFO)";
+        io::Error::new(error.kind(), format!("{what}: {error}"))
+    })
 }
 
 impl Drop for Poller {

@@ -1,5 +1,6 @@
 //! The polling thread: one turn after the other, at a steady pace.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,11 +11,13 @@ use nix::sys::prctl::set_timerslack;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
-use unwind_ebpf::abi::{ABI_VERSION, EXEC, EXIT, FORK, HEADER_WORDS, PROCESSES_MAX, RecordHeader};
+use unwind_ebpf::abi::{
+    ABI_VERSION, Counters, EXEC, EXIT, FORK, HEADER_WORDS, MISSED, RecordHeader,
+};
 
-use super::interpreter::{Outlet, Pace};
-use super::process::{Change, Image};
-use super::{Shared, Tables};
+use super::image::{Change, Seen};
+use super::interpreter::{Interpreter, Outlet};
+use super::{Pace, Shared};
 use crate::process;
 use crate::remote::still::Reader;
 use crate::run::session::monotonic_ns;
@@ -30,14 +33,20 @@ const FILES_A_THREAD: usize = 2;
 const FILES_MAX: usize = 1 << 15;
 /// Longest time between two turns in which we do not hear that we are to stop.
 const NAP_MAX: Duration = Duration::from_millis(100);
+/// Part of a turn for which we sleep at least when it took longer than it may.
+const REST: u32 = 4;
 
 /// The polling thread.
 pub(super) struct Turns {
     shared: Arc<Shared>,
+    reader: Reader,
     outlet: Outgoing,
     period: Duration,
     /// Threads whose files are kept open, of all processes together.
     open_max: usize,
+    interpreters: BTreeMap<u32, Interpreter>,
+    /// State of the table from which they are.
+    changes: Option<u64>,
     looked: Instant,
     looked_for_children: Instant,
 }
@@ -50,6 +59,8 @@ struct Outgoing {
 }
 
 impl Turns {
+    /// # Errors
+    /// As `sched_getaffinity(2)` and `getrlimit(2)`.
     pub(super) fn new(
         shared: Arc<Shared>,
         records: Sender<Box<[u8]>>,
@@ -62,9 +73,12 @@ impl Turns {
         };
         Ok(Self {
             shared,
+            reader: Reader::new()?,
             outlet,
             period: Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX).max(1),
             open_max: files_max()? / FILES_A_THREAD / 2,
+            interpreters: BTreeMap::new(),
+            changes: None,
             looked: Instant::now(),
             looked_for_children: Instant::now(),
         })
@@ -72,23 +86,25 @@ impl Turns {
 
     /// Polls until stopped.
     pub(super) fn run(mut self) {
-        let reader = match Reader::new() {
-            Ok(reader) => reader,
-            Err(error) => {
-                tracing::error!(%error, "cannot tell on which CPUs we may run: nothing is sampled");
-                return;
-            }
-        };
         // The kernel may add 50 us to each sleep otherwise, more than half a turn at 10 kHz. If it
         // refuses, turns come a little late.
         let _ = set_timerslack(1);
         let mut next = monotonic();
         while !self.shared.is_stopped.load(Ordering::Acquire) {
-            self.turn(&reader);
-            next += self.period;
+            let begun = monotonic();
+            self.turn();
+            let now = monotonic();
             // What came late is not made good by turns in a burst.
-            next = next.max(monotonic().saturating_sub(self.period));
+            next = (next + self.period).max(now.saturating_sub(self.period));
+            let took = now.saturating_sub(begun);
+            if took > self.period {
+                next = next.max(now + took / REST);
+            }
             self.sleep_until(next);
+        }
+        let pids: Vec<u32> = self.interpreters.keys().copied().collect();
+        for pid in pids {
+            self.leave(pid);
         }
     }
 
@@ -108,37 +124,90 @@ impl Turns {
         }
     }
 
-    fn turn(&mut self, reader: &Reader) {
-        let shared = Arc::clone(&self.shared);
-        let mut tables = shared.tables();
+    fn turn(&mut self) {
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
-            self.outlet.look(&mut tables);
+            self.outlet.look();
         }
         if self.looked_for_children.elapsed() >= CHILDREN_EVERY {
             self.looked_for_children = Instant::now();
-            self.outlet.look_for_children(&mut tables);
+            self.outlet.look_for_children();
         }
-        let Tables {
-            processes,
-            counters,
-        } = &mut *tables;
-        let pace = Pace {
+        self.keep_up();
+        let pace = self.pace();
+        for (&pid, interpreter) in &mut self.interpreters {
+            let (mut counters, begun) = (Counters::default(), monotonic_ns());
+            self.shared.polled.store(pid, Ordering::Release);
+            interpreter.poll(&self.reader, pace, &mut counters, &mut self.outlet);
+            self.shared.polled.store(0, Ordering::Release);
+            counters.run_ns = monotonic_ns().saturating_sub(begun);
+            self.shared.table().count(pid, &counters);
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        Pace {
             period: self.period,
-            open_max: self.open_max / processes.len().max(1),
+            open_max: self.open_max / self.interpreters.len().max(1),
+        }
+    }
+
+    /// Polls what the table says by now.
+    fn keep_up(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.table();
+        if self.changes.replace(table.changes()) == Some(table.changes()) {
+            return;
+        }
+        let processes = table.processes().clone();
+        // What follows reads processes.
+        drop(table);
+        let is_polled = |pid: &u32, interpreter: &Interpreter| {
+            let place = processes.get(pid).and_then(|entry| entry.polled());
+            place.is_some_and(|place| interpreter.is_at(place))
         };
-        for polled in processes.values_mut() {
-            let counters = counters.entry(polled.config().slot).or_default();
-            polled.poll(reader, pace, counters, &mut self.outlet);
+        let held = self.interpreters.iter();
+        let over: Vec<u32> = held
+            .filter(|(pid, interpreter)| !is_polled(pid, interpreter))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for pid in over {
+            self.leave(pid);
+        }
+        for (pid, entry) in processes {
+            if let Some(place) = entry.polled() {
+                let interpreter = self.interpreters.entry(pid).or_insert_with(|| {
+                    Interpreter::new(pid, &entry, place, Arc::clone(&shared.vouched))
+                });
+                interpreter.set_config(entry.config);
+            }
+        }
+    }
+
+    /// Polls a process no more.
+    fn leave(&mut self, pid: u32) {
+        let pace = self.pace();
+        if let Some(mut interpreter) = self.interpreters.remove(&pid) {
+            let mut counters = Counters::default();
+            if let Some(missed) = counters.outcomes.get_mut(MISSED as usize) {
+                *missed = interpreter.leave(pace);
+            }
+            self.shared.table().count(pid, &counters);
         }
     }
 }
 
 impl Outgoing {
     /// Finds processes that run another program now, and those that ended.
-    fn look(&mut self, tables: &mut Tables) {
-        for (&pid, polled) in &mut tables.processes {
-            match polled.look(Image::of(pid)) {
+    fn look(&mut self) {
+        let processes = self.shared.table().processes().clone();
+        for (pid, entry) in processes {
+            let Some(image) = entry.image() else {
+                continue;
+            };
+            let seen = Seen::again(pid, image);
+            let change = self.shared.table().look(pid, seen);
+            match change {
                 Change::None => {}
                 Change::Exec => self.tell(EXEC, pid, pid),
                 Change::Exit => self.tell(EXIT, pid, pid),
@@ -147,30 +216,25 @@ impl Outgoing {
     }
 
     /// Enters the children of those processes whose children are followed.
-    fn look_for_children(&mut self, tables: &mut Tables) {
-        let followed: Vec<u32> = tables
-            .processes
-            .iter()
-            .filter(|(_, polled)| polled.config().follow != 0)
+    fn look_for_children(&mut self) {
+        let table = self.shared.table();
+        let processes = table.processes().iter();
+        let followed: Vec<u32> = processes
+            .filter(|(_, entry)| entry.config.follow != 0)
             .map(|(pid, _)| *pid)
             .collect();
+        drop(table);
         for parent in followed {
-            let children = process::children(parent.cast_signed());
-            for child in children.into_iter().map(i32::cast_unsigned) {
-                if tables.processes.contains_key(&child) {
+            for child in process::children(parent.cast_signed()) {
+                let child = child.cast_unsigned();
+                if self.shared.table().processes().contains_key(&child) {
                     continue;
                 }
-                if tables.processes.len() >= PROCESSES_MAX as usize {
-                    return;
+                // Else it has ended, or will be looked at the next time.
+                let image = Seen::of(child).image();
+                if image.is_some_and(|image| self.shared.table().fork(parent, child, image)) {
+                    self.tell(FORK, parent, child);
                 }
-                let Some(polled) = tables.processes.get(&parent) else {
-                    break;
-                };
-                let Some(child_polled) = polled.child(child) else {
-                    continue;
-                };
-                tables.processes.insert(child, child_polled);
-                self.tell(FORK, parent, child);
             }
         }
     }
@@ -212,6 +276,10 @@ impl Outlet for Outgoing {
             self.shared.wake();
         }
         true
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.shared.is_stopped.load(Ordering::Acquire)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::bpf::LoadError;
 use crate::profile::{ProcessInfo, ProcessKey, ThreadInfo, ThreadKey};
 use crate::run::procs;
 use crate::run::totals::TargetTotals;
+use crate::sampler::add_counters;
 
 /// Ended processes that are still told apart; of older ones only sums are kept.
 const ENDED_MAX: usize = 1024;
@@ -41,7 +42,7 @@ impl Session {
     pub fn counters(&self) -> Result<Counters, LoadError> {
         let mut sum = self.past.counters;
         for member in self.members.values() {
-            add(&mut sum, &self.counters_of(member)?);
+            add_counters(&mut sum, &self.counters_of(member)?);
         }
         Ok(sum)
     }
@@ -228,19 +229,9 @@ impl Session {
             self.past.on_cpu_ns += member.on_cpu.total_ns();
         }
         if let Row::Final(counters) = member.counters {
-            add(&mut self.past.counters, &counters);
+            add_counters(&mut self.past.counters, &counters);
         }
     }
-}
-
-fn add(sum: &mut Counters, more: &Counters) {
-    for (total, count) in sum.outcomes.iter_mut().zip(more.outcomes) {
-        *total += count;
-    }
-    sum.run_ns += more.run_ns;
-    sum.bytes += more.bytes;
-    sum.frames_off_chunk += more.frames_off_chunk;
-    sum.identities += more.identities;
 }
 
 const _: () = assert!(OUTCOMES == OUTCOME_NAMES.len());

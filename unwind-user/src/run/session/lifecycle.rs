@@ -241,14 +241,15 @@ impl Session {
             tracing::warn!(child, "not profiled: {}", AddError::Full);
             return;
         };
+        // A copy that runs another program already is none any more.
+        let mut is_copy = false;
         if let Some(mut config) = self.sampler.process(child) {
+            is_copy = config.ready != 0;
             config.slot = row;
             self.enter(child, config);
         }
-        let state = self
-            .members
-            .get(&parent)
-            .map_or_else(State::attaching, |m| m.state.clone());
+        let parent_state = self.members.get(&parent).filter(|_| is_copy);
+        let state = parent_state.map_or_else(State::attaching, |member| member.state.clone());
         let target = self.pipeline.target(parent).filter(|_| state.is_attached());
         let target = target.map(|target| (target.image, target.layout().clone()));
         let mut member = Member::child(child, row, state);
@@ -268,10 +269,15 @@ impl Session {
     }
 
     fn on_exit(&mut self, pid: u32) {
-        if let Some(member) = self.members.get_mut(&pid) {
+        let Some(member) = self.members.get_mut(&pid) else {
+            return;
+        };
+        // Else the number is another process's by now.
+        let is_it = procs::start_time(pid) == member.start_time;
+        if is_it {
             member.on_cpu.update(pid);
         }
-        if !procs::is_live(pid) {
+        if !is_it || !procs::is_live(pid) {
             self.end(pid);
         }
     }

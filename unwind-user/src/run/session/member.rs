@@ -142,6 +142,8 @@ impl State {
 pub struct Member {
     /// Where it stands.
     pub state: State,
+    /// Its start in clock ticks since boot; none if it was gone already.
+    pub start_time: Option<u64>,
     /// Programs it was before (exec).
     pub image: u32,
     /// Since when it is this one.
@@ -178,6 +180,7 @@ impl Member {
     pub(super) fn new(pid: u32, row: u32, state: State) -> Self {
         Self {
             state,
+            start_time: procs::start_time(pid),
             image: 0,
             since: procs::began(pid),
             counters: Row::Live(row),
