@@ -276,7 +276,15 @@ go()
 """
 
 
-def interpreter():
+def spin():
+    while True:
+        for _ in range(1000):
+            pass
+        # 3.11 asks another interpreter's threads for the GIL in vain.
+        time.sleep(0)
+
+
+def interpreter(wait):
     try:
         import _interpreters as interpreters
     except ImportError:
@@ -286,7 +294,7 @@ def interpreter():
     runner.start()
     sys.stdout.write(json.dumps({"runner": runner.native_id}) + "\n")
     sys.stdout.flush()
-    sys.stdin.readline()
+    wait()
     os._exit(0)
 
 
@@ -320,7 +328,9 @@ if sys.argv[1:2] == ["threads"]:
 elif sys.argv[1:2] == ["modes"]:
     modes()
 elif sys.argv[1:2] == ["interpreter"]:
-    interpreter()
+    interpreter(sys.stdin.readline)
+elif sys.argv[1:2] == ["interpreter-beside"]:
+    interpreter(spin)
 elif sys.argv[1:2] == ["storm"]:
     storm()
 else:

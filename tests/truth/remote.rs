@@ -1,6 +1,7 @@
 //! `--backend remote`: every stack is legal, shares are right, what is lost is counted.
 
 use unwind_tests::{Profile, Python, profile};
+use unwind_user::format::Label;
 
 use super::account::adds_up;
 use super::judge::{Rules, Verdict};
@@ -76,5 +77,43 @@ fn remote_threads() {
     for_each("remote-threads", |python| {
         let (_program, profile, _) = judged(python, "threads", brief())?;
         Ok(measured(&profile))
+    });
+}
+
+/// An interpreter that one thread makes and another runs, beside the first, which runs, too: what it
+/// runs is shown under the name of the one that runs it, or not at all.
+#[test]
+fn remote_sub_interpreter() {
+    for_each("remote-sub-interpreter", |python| {
+        let program = Program::start(python, "held.py", &["interpreter-beside"])?;
+        let runner = program.said["runner"].as_u64().ok_or("no id")?;
+        let rate = ["--rate", "1000", "--duration", brief()];
+        let options = [&["-F", "--threads", "--backend", "remote"], &rate[..]].concat();
+        let profile = profile(program.pid, &options)?;
+        adds_up(&profile)?;
+        // Where nothing tells that the runner is inside (3.11, 3.12), its time there is its caller's.
+        let (mut inside, mut runners, mut others) = (0, 0, 0);
+        for line in &profile.lines {
+            let [Label::Thread { tid, .. }, frames @ ..] = &line.frames[..] else {
+                return Err(format!("no thread: {line:?}"));
+            };
+            let names: Vec<String> = frames.iter().map(ToString::to_string).collect();
+            let is_inside = names.iter().any(|name| name.starts_with("go "));
+            match (is_inside, u64::from(*tid) == runner) {
+                (true, false) => return Err(format!("{names:?} in thread {tid}")),
+                (true, true) => inside += line.count,
+                (false, true) => runners += line.count,
+                (false, false) => others += line.count,
+            }
+        }
+        let withheld = profile.outcome("foreign_state");
+        let told = format!(
+            "{inside} samples inside, {runners} outside, {others} of the other thread, {withheld} \
+             withheld"
+        );
+        if inside + runners + withheld < 20 || others < 20 {
+            return Err(told);
+        }
+        Ok(told)
     });
 }
