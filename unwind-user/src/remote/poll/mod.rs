@@ -4,7 +4,7 @@
 //! Each turn looks at every thread that runs, goes to its CPU and captures it there while it holds
 //! still ([`super::still`]), with the code that runs in the interrupt: its stack is of one moment,
 //! too. What a look meets becomes a sample when the thread has used a period of CPU time since the
-//! last one ([`bank`]): as many samples as interrupts would have been, whoever waits for a CPU.
+//! last one (`bank`): as many samples as interrupts would have been, whoever waits for a CPU.
 //! Turns that come late are not made good in bursts; periods without a sample count as missed.
 //!
 //! Between turns we sleep on the CPU where we were last: whoever wakes up there gets it at once,
