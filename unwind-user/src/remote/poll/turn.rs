@@ -33,7 +33,8 @@ const FILES_A_THREAD: usize = 2;
 const FILES_MAX: usize = 1 << 15;
 /// Longest time between two turns in which we do not hear that we are to stop.
 const NAP_MAX: Duration = Duration::from_millis(100);
-/// Part of a turn for which we sleep at least when it took longer than it may.
+/// Part of a turn's CPU time for which we sleep at least when it used more than there is. Waiting for
+/// a thread's CPU is no work.
 const REST: u32 = 4;
 
 /// The polling thread.
@@ -91,14 +92,13 @@ impl Turns {
         let _ = set_timerslack(1);
         let mut next = monotonic();
         while !self.shared.is_stopped.load(Ordering::Acquire) {
-            let begun = monotonic();
+            let begun = own_cpu_time();
             self.turn();
-            let now = monotonic();
+            let (now, worked) = (monotonic(), own_cpu_time().saturating_sub(begun));
             // What came late is not made good by turns in a burst.
             next = (next + self.period).max(now.saturating_sub(self.period));
-            let took = now.saturating_sub(begun);
-            if took > self.period {
-                next = next.max(now + took / REST);
+            if worked > self.period {
+                next = next.max(now + worked / REST);
             }
             self.sleep_until(next);
         }
@@ -291,4 +291,9 @@ fn files_max() -> io::Result<usize> {
 
 fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+/// CPU time that this thread has used.
+fn own_cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
