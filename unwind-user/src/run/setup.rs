@@ -171,7 +171,7 @@ fn why_none(on_cpu_ns: u64, period_ns: u64) -> String {
         return "0 samples: the target used no CPU time, or ran too short".to_owned();
     }
     format!(
-        "0 samples: the target used {:.3} s of CPU time, in bursts that none of them met; try a \
+        "0 samples: the target used {:.3} s of CPU time, in bursts that no sample met; try a \
          longer --duration",
         Duration::from_nanos(on_cpu_ns).as_secs_f64()
     )

@@ -161,7 +161,8 @@ impl Sampler for Poller {
             let pid = self.shared.polled.load(Ordering::Acquire);
             tracing::error!(
                 pid,
-                "memory of this process cannot be read to the end: it was sampled no more"
+                "sampling hangs at this process (0: between processes) and was given up: samples may \
+                 be missing"
             );
         } else if thread.join().is_err() {
             tracing::error!("the polling thread panicked");

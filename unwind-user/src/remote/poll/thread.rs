@@ -234,7 +234,8 @@ mod tests {
         assert_eq!(missed(Counts::FromNow), 0);
         assert!(missed(Counts::All) >= 30);
         assert!(missed(Counts::FromStart(before)) >= 30);
-        std::thread::sleep(3 * START_TICK);
+        // It gets older by no less than it uses.
+        busy.wait_for(Duration::from_nanos(busy.used()) + 3 * START_TICK);
         assert_eq!(missed(Counts::FromStart(Instant::now())), 0, "it is older");
     }
 
@@ -256,29 +257,31 @@ mod tests {
         assert!(samples > 20, "{samples} samples, {missed} missed");
     }
 
-    /// Where it cannot be held, as on a CPU that is none of ours, what is due is told as moving.
+    /// Where it cannot be held, what is due is told as moving: on a CPU that is none of ours, and of a
+    /// real-time thread.
     #[test]
     fn what_cannot_be_held_is_accounted_for() {
-        let mut thread = Thread::new(1, 1, Counts::FromNow);
-        let mut look_at = |used: u64| {
-            let cpu = CpuSet::count() - 1;
-            let zeros = "0 ".repeat(35);
-            let stat = format!("1 (x) R {zeros}{cpu} 0 0");
-            thread.watched = Some(Watched::of_lines(&stat, &format!("{used} 0 1")));
-            look(&mut thread).expect("readable")
-        };
-        assert_eq!(look_at(5_000_000), Look::default());
-        let moving = |missed| Look {
-            missed,
-            outcome: Some(MOVING),
-        };
-        assert_eq!(look_at(6_000_000), moving(0));
-        assert_eq!(look_at(6_500_000), Look::default());
-        assert_eq!(look_at(106_500_000), moving(36));
+        for (cpu, policy) in [(CpuSet::count() - 1, 0), (0, 1)] {
+            let mut thread = Thread::new(1, 1, Counts::FromNow);
+            let mut look_at = |used: u64| {
+                let zeros = "0 ".repeat(35);
+                let stat = format!("1 (x) R {zeros}{cpu} 0 {policy}");
+                thread.watched = Some(Watched::of_lines(&stat, &format!("{used} 0 1")));
+                look(&mut thread).expect("readable")
+            };
+            assert_eq!(look_at(5_000_000), Look::default());
+            let moving = |missed| Look {
+                missed,
+                outcome: Some(MOVING),
+            };
+            assert_eq!(look_at(6_000_000), moving(0));
+            assert_eq!(look_at(6_500_000), Look::default());
+            assert_eq!(look_at(106_500_000), moving(36));
+        }
     }
 
     #[test]
-    fn a_thread_that_has_ended_is_an_error_and_leaves_what_it_had() {
+    fn a_thread_that_has_ended_is_an_error_and_keeps_no_files() {
         let mut thread = {
             let busy = Busy::new();
             let mut thread = busy.thread(Counts::FromNow);
