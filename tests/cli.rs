@@ -14,6 +14,8 @@ mod refused;
 mod remote;
 #[path = "cli/signals.rs"]
 mod signals;
+#[path = "cli/silent.rs"]
+mod silent;
 #[path = "cli/support.rs"]
 mod support;
 #[path = "cli/terminal.rs"]

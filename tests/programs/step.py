@@ -4,6 +4,7 @@ The functions' call graph is EDGES: `caller callee`. A stack is legal if it star
 each frame's function may be called by the one before. Prints `ready` and then loops until stdin
 closes or the process is ended.
 """
+import gc
 import sys
 
 EDGES = """
@@ -224,6 +225,9 @@ PAUSE = Pause()
 # Compiled once: the compiler takes 100,000 instructions in which no stack changes.
 FRESH = compile("def fresh(n):\n    return inner(n)\nfresh(1)\n", "fresh.py", "exec")
 DEPTH = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+# So does a collection of all that was imported.
+gc.collect()
+gc.freeze()
 words = EDGES.split() + ["awaited", "Pause.__await__"]
 print("edges", *words, flush=True)
 print("ready", flush=True)

@@ -13,6 +13,7 @@ pub mod format;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
+mod patience;
 pub mod pipeline;
 pub mod process;
 pub mod profile;

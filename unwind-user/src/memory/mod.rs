@@ -2,6 +2,7 @@
 //!
 //! Whatever is read here is hostile input: callers bound every length and count they take from it.
 
+mod pages;
 mod process;
 mod ranges;
 mod recorded;

@@ -7,7 +7,9 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
+use super::pages::Pages;
 use super::{Addr, Fault, Memory, Piece, Reads};
+use crate::patience::patiently;
 
 /// Pieces asked for in one call: enough that the call itself costs little, few enough that their
 /// descriptions lie on the stack. (The kernel takes 1,024.)
@@ -15,10 +17,15 @@ const PIECES_MAX: usize = 128;
 
 /// Memory of a live process through `process_vm_readv`.
 ///
-/// The target runs on while we read: two reads can see two moments.
+/// The target runs on while we read: two reads can see two moments. Who reads does not wait for it:
+/// pages that are not there yet are read by another thread, and where one is not provided soon, all
+/// of them count as missing from then on.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
+    pages: Pages,
+    /// Whether a page of it was waited for in vain.
+    is_silent: Cell<bool>,
     calls: Cell<u64>,
     bytes: Cell<u64>,
 }
@@ -35,6 +42,14 @@ pub enum ReadError {
     /// Nothing is mapped there.
     #[error(transparent)]
     Fault(#[from] Fault),
+    /// Whoever is to provide the page, by `userfaultfd(2)` or a file system in user space, does not.
+    #[error("nobody provides the {} bytes at {:?} of process {pid}", fault.len, fault.addr)]
+    Silent {
+        /// The process.
+        pid: i32,
+        /// The bytes.
+        fault: Fault,
+    },
 }
 
 impl Process {
@@ -43,6 +58,8 @@ impl Process {
     pub const fn new(pid: i32) -> Self {
         Self {
             pid: Pid::from_raw(pid),
+            pages: Pages::new(pid),
+            is_silent: Cell::new(false),
             calls: Cell::new(0),
             bytes: Cell::new(0),
         }
@@ -64,21 +81,39 @@ impl Process {
     /// [`ReadError`]: the process is gone or closed to us, or a byte is not mapped.
     pub fn try_read(&self, addr: Addr, buf: &mut [u8]) -> Result<(), ReadError> {
         let len = buf.len();
-        let mut done = 0;
-        while done < len {
-            let rest = &mut buf[done..];
-            let remote = RemoteIoVec {
-                base: addr.add(done as u64).0 as usize,
-                len: rest.len(),
-            };
-            match self.call(&mut [IoSliceMut::new(rest)], &[remote]) {
-                // A short count means that a page further on is missing: the next call says so.
-                Ok(read) if read > 0 => done += read,
-                Ok(_) => return Err(Fault { addr, len }.into()),
-                Err(errno) => return Err(self.error(errno, addr, len)),
-            }
+        let read = if self.pages.may_wait(addr, len) {
+            self.read_patiently(addr, buf)?
+        } else {
+            read_whole(self.pid, addr, buf)
+        };
+        self.calls.set(self.calls.get() + read.calls);
+        self.bytes.set(self.bytes.get() + read.bytes as u64);
+        read.end.map_err(|errno| self.error(errno, addr, len))
+    }
+
+    fn read_patiently(&self, addr: Addr, buf: &mut [u8]) -> Result<Whole, ReadError> {
+        let (pid, len) = (self.pid, buf.len());
+        let silent = ReadError::Silent {
+            pid: pid.as_raw(),
+            fault: Fault { addr, len },
+        };
+        if self.is_silent.get() {
+            return Err(silent);
         }
-        Ok(())
+        let read = patiently(move || {
+            let mut bytes = vec![0; len];
+            let read = read_whole(pid, addr, &mut bytes);
+            (read, bytes)
+        });
+        let Some((read, bytes)) = read else {
+            self.is_silent.set(true);
+            tracing::warn!(
+                "{silent}: its pages that are not there yet are not waited for any more"
+            );
+            return Err(silent);
+        };
+        buf.copy_from_slice(&bytes);
+        Ok(read)
     }
 
     /// Reads many pieces in few calls; each tells by [`Piece::present`] whether it was read.
@@ -99,7 +134,7 @@ impl Process {
             let piece = &mut pieces[next];
             piece.present = match self.try_read(piece.addr, piece.buf) {
                 Ok(()) => true,
-                Err(ReadError::Fault(_)) => false,
+                Err(ReadError::Fault(_) | ReadError::Silent { .. }) => false,
                 Err(error) => return Err(error),
             };
             next += 1;
@@ -108,8 +143,12 @@ impl Process {
     }
 
     /// One call for up to [`PIECES_MAX`] pieces; returns how many were read whole, from the first.
+    /// What may have to be waited for ends it.
     fn read_batch(&self, pieces: &mut [Piece<'_>]) -> usize {
-        let count = pieces.len().min(PIECES_MAX);
+        let pieces_max = pieces.iter().take(PIECES_MAX);
+        let count = pieces_max
+            .take_while(|piece| !self.pages.may_wait(piece.addr, piece.buf.len()))
+            .count();
         let mut remote = [RemoteIoVec { base: 0, len: 0 }; PIECES_MAX];
         let mut local: [_; PIECES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         for ((remote, local), piece) in remote.iter_mut().zip(&mut local).zip(&mut *pieces) {
@@ -119,10 +158,11 @@ impl Process {
             };
             *local = IoSliceMut::new(piece.buf);
         }
+        self.calls.set(self.calls.get() + 1);
         // An error here belongs to the first piece, which the caller then reads alone.
-        let mut left = self
-            .call(&mut local[..count], &remote[..count])
-            .unwrap_or(0);
+        let read = process_vm_readv(self.pid, &mut local[..count], &remote[..count]);
+        let mut left = read.unwrap_or(0);
+        self.bytes.set(self.bytes.get() + left as u64);
         for (index, piece) in pieces.iter_mut().enumerate() {
             if index == count || piece.buf.len() > left {
                 return index;
@@ -133,13 +173,6 @@ impl Process {
         pieces.len()
     }
 
-    fn call(&self, local: &mut [IoSliceMut<'_>], remote: &[RemoteIoVec]) -> Result<usize, Errno> {
-        self.calls.set(self.calls.get() + 1);
-        let read = process_vm_readv(self.pid, local, remote)?;
-        self.bytes.set(self.bytes.get() + read as u64);
-        Ok(read)
-    }
-
     const fn error(&self, errno: Errno, addr: Addr, len: usize) -> ReadError {
         match errno {
             Errno::ESRCH => ReadError::Gone(self.pid.as_raw()),
@@ -148,6 +181,33 @@ impl Process {
             _ => ReadError::Fault(Fault { addr, len }),
         }
     }
+}
+
+/// What reading a piece alone amounted to.
+struct Whole {
+    end: Result<(), Errno>,
+    calls: u64,
+    bytes: usize,
+}
+
+fn read_whole(pid: Pid, addr: Addr, buf: &mut [u8]) -> Whole {
+    let (mut calls, mut bytes) = (0, 0);
+    let mut end = Ok(());
+    while bytes < buf.len() && end.is_ok() {
+        let rest = &mut buf[bytes..];
+        let remote = RemoteIoVec {
+            base: addr.add(bytes as u64).0 as usize,
+            len: rest.len(),
+        };
+        calls += 1;
+        match process_vm_readv(pid, &mut [IoSliceMut::new(rest)], &[remote]) {
+            // A short count means that a page further on is missing: the next call says so.
+            Ok(read) if read > 0 => bytes += read,
+            Ok(_) => end = Err(Errno::EFAULT),
+            Err(errno) => end = Err(errno),
+        }
+    }
+    Whole { end, calls, bytes }
 }
 
 impl Memory for Process {

@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 use crate::format::text::is_unfit;
+use crate::patience::patiently;
 
 /// Children looked at in a search below a process.
 pub const DESCENDANTS_MAX: usize = 256;
@@ -29,7 +30,7 @@ pub struct Identity {
     pub comm: String,
     /// Path of the program as the kernel shows it; empty where we may not see it.
     pub exe: PathBuf,
-    /// The command line; the process itself can overwrite it.
+    /// The command line; the process itself can overwrite it. Empty where it does not answer.
     pub command: Vec<OsString>,
     /// The pid in each namespace from ours down to the process's own ([`namespace::pids`]).
     pub namespace_pids: Vec<i32>,
@@ -42,7 +43,9 @@ impl Identity {
     /// As `open(2)` and `read(2)`: not found where there is no such process (any more).
     pub fn of(pid: i32) -> io::Result<Self> {
         let stat = Stat::of(pid)?;
-        let command = std::fs::read(format!("/proc/{pid}/cmdline"))?;
+        // The kernel reads it in the process's memory, where it may have to wait for a page.
+        let command = patiently(move || std::fs::read(format!("/proc/{pid}/cmdline")));
+        let command = command.transpose()?.unwrap_or_default();
         Ok(Self {
             pid,
             start_time: stat.start_time,

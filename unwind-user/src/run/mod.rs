@@ -119,12 +119,12 @@ async fn session(options: &Options) -> anyhow::Result<ExitCode> {
     let elapsed = started.elapsed();
     status.clear();
     session.drain_all();
-    // Why a command never began, its starter has said.
-    let is_worth_a_file = child.is_none() || session.has_begun();
-    let written = if is_worth_a_file {
-        finish(options, &mut session, ended, elapsed)
-    } else {
+    let never_began = child.is_some() && ended == Ended::TargetExited && !session.has_begun();
+    let written = if never_began {
+        // Why, its starter has said.
         Ok(())
+    } else {
+        finish(options, &mut session, ended, elapsed)
     };
     let Some(child) = &mut child else {
         return written.map(|()| ExitCode::SUCCESS);

@@ -159,13 +159,8 @@ impl Interpreter {
     fn list(&mut self) {
         let newest = self.newest();
         let has_changed = self.is_stale || self.newest != newest;
-        let pause = if has_changed {
-            Duration::ZERO
-        } else {
-            LIST_EVERY
-        };
         let is_fresh =
-            |(at, took): (Instant, Duration)| at.elapsed() < pause.max(took * LIST_SHARE);
+            |(at, took): (Instant, Duration)| at.elapsed() < fresh_for(took, has_changed);
         if self.listed.is_some_and(is_fresh) {
             return;
         }
@@ -261,10 +256,33 @@ impl Interpreter {
     }
 }
 
+/// How long a list stays fresh that `took` so long to read.
+fn fresh_for(took: Duration, has_changed: bool) -> Duration {
+    let pause = if has_changed {
+        Duration::ZERO
+    } else {
+        LIST_EVERY
+    };
+    pause.max(took * LIST_SHARE)
+}
+
 /// Whether an error says that a thread has ended.
 fn has_ended(error: &io::Error) -> bool {
     let gone = [Errno::ENOENT, Errno::ESRCH].map(|errno| errno as i32);
     error
         .raw_os_error()
         .is_some_and(|errno| gone.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_read_less_often() {
+        let ms = Duration::from_millis;
+        assert_eq!(fresh_for(ms(1), false), LIST_EVERY);
+        assert_eq!(fresh_for(ms(1), true), ms(8), "whatever changed");
+        assert_eq!(fresh_for(ms(20), false), ms(160));
+    }
 }

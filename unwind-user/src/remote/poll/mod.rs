@@ -279,3 +279,25 @@ impl Table for Vouched {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_hangs_is_left_to_itself() {
+        let (go_on, goes_on) = channel::<()>();
+        let (closed_at_end, end) = channel();
+        let thread = std::thread::spawn(move || {
+            let _closed_at_end: Sender<()> = closed_at_end;
+            // Ends when the test does.
+            let _ = goes_on.recv();
+        });
+        let mut poller = Poller::new(1 << 16).expect("an eventfd");
+        poller.thread = Some(Polling { thread, end });
+        poller.stop();
+        assert!(poller.shared.is_stopped.load(Ordering::Acquire));
+        assert!(poller.thread.is_none(), "it is not waited for again");
+        drop(go_on);
+    }
+}

@@ -359,3 +359,25 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+    use crate::remote::poll::Poller;
+
+    #[test]
+    fn a_number_that_is_another_process_s_ends_the_member() {
+        let sampler = Box::new(Poller::new(1 << 16).expect("an eventfd"));
+        let mut session = Session::new(sampler, Follow::No, Profile::default());
+        let pid = std::process::id();
+        session.add(pid, State::attaching()).expect("room");
+        session.on_exit(pid);
+        assert!(session.is_live(pid), "we are still there");
+        let member = session.members.get_mut(&pid).expect("entered");
+        member.start_time = member.start_time.map(|time| time - 1);
+        session.on_exit(pid);
+        assert!(!session.is_live(pid), "that was somebody else");
+        assert_eq!(session.sampler.process(pid).map(|_| ()), None);
+    }
+}

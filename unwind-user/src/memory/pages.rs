@@ -1,0 +1,121 @@
+//! Which pages of a live process can be read without waiting for anyone.
+//!
+//! A page that is not there yet is provided when it is read: by the kernel, or, where a userfaultfd
+//! or a file system in user space stands behind it, by a process that may never do so. Reading it
+//! waits in the kernel, and only a signal that ends us ends that (`handle_userfault`, Linux 4.3+).
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::LazyLock;
+
+use nix::errno::Errno;
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::Addr;
+
+/// Bits of an entry of `/proc/PID/pagemap` (Linux: `Documentation/admin-guide/mm/pagemap.rst`): the
+/// page is in memory, or in swap.
+const THERE: u64 = 1 << 63 | 1 << 62;
+/// Entries read in one call.
+const ENTRIES: usize = 64;
+
+static PAGE: LazyLock<u64> = LazyLock::new(|| {
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    page.and_then(|page| u64::try_from(page).ok())
+        .unwrap_or(4096)
+});
+
+/// The pages of one process.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pid: i32,
+    /// Its `/proc/PID/pagemap`; that of the program which ran when it was opened.
+    map: OnceCell<File>,
+}
+
+impl Pages {
+    pub(super) const fn new(pid: i32) -> Self {
+        Self {
+            pid,
+            map: OnceCell::new(),
+        }
+    }
+
+    /// Whether reading these bytes may have to wait, as far as can be told: the process can take a
+    /// page away after we looked, and a kernel without `CONFIG_PROC_PAGE_MONITOR` tells nothing.
+    pub(super) fn may_wait(&self, addr: Addr, len: usize) -> bool {
+        match self.are_there(addr, len) {
+            Ok(are_there) => !are_there,
+            // Without a file we can still be careful.
+            Err(error) => error.raw_os_error() == Some(Errno::EMFILE as i32),
+        }
+    }
+
+    fn are_there(&self, addr: Addr, len: usize) -> io::Result<bool> {
+        let map = match self.map.get() {
+            Some(map) => map,
+            None => {
+                let map = File::open(format!("/proc/{}/pagemap", self.pid))?;
+                self.map.get_or_init(|| map)
+            }
+        };
+        let first = addr.0 / *PAGE;
+        // What wraps is not mapped, so nobody is waited for.
+        let last = addr.0.saturating_add(len.saturating_sub(1) as u64) / *PAGE;
+        let mut next = first;
+        while next <= last {
+            let mut entries = [0; 8 * ENTRIES];
+            let count = usize::try_from(last - next + 1).map_or(ENTRIES, |left| left.min(ENTRIES));
+            let read = map.read_at(&mut entries[..8 * count], next.saturating_mul(8))? / 8;
+            if read == 0 {
+                // Behind the last page, or of a program that has ended: the read itself says so.
+                return Ok(true);
+            }
+            let (entries, _) = entries[..8 * read].as_chunks();
+            let mut entries = entries.iter().map(|entry| u64::from_le_bytes(*entry));
+            if entries.any(|entry| entry & THERE == 0) {
+                return Ok(false);
+            }
+            next += read as u64;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::prctl::set_thp_disable;
+
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_told_from_what_is_not_yet() {
+        set_thp_disable(true).expect("Linux 3.15 or newer");
+        // No thread had a stack as large before, so the kernel provides all of it page by page.
+        let thread = std::thread::Builder::new().stack_size(64 << 20);
+        let looks = thread.spawn(|| {
+            let used = std::hint::black_box([1_u8; 64 << 10]);
+            let here = Addr(used.as_ptr().addr() as u64);
+            let unused = here.add((-(32_i64 << 20)).cast_unsigned());
+            let pages = Pages::new(std::process::id().cast_signed());
+            assert!(!pages.may_wait(here, used.len()));
+            assert!(!pages.may_wait(here.add(7), 1));
+            assert!(pages.may_wait(unused, 1));
+            assert!(pages.may_wait(unused, 33 << 20), "the first of many");
+            let below = here.add((-(2_i64 << 20)).cast_unsigned());
+            assert!(pages.may_wait(below, 2 << 20), "some of many");
+        });
+        looks.expect("a thread").join().expect("as it should be");
+    }
+
+    #[test]
+    fn nobody_is_waited_for_where_nothing_can_be() {
+        let ours = Pages::new(std::process::id().cast_signed());
+        assert!(!ours.may_wait(Addr(u64::MAX - 3), 8));
+        assert!(!ours.may_wait(Addr(u64::MAX - 8192), 8));
+        let nobody = Pages::new(i32::MAX);
+        assert!(!nobody.may_wait(Addr(4096), 8));
+    }
+}
