@@ -4,13 +4,15 @@
 //! or a file system in user space stands behind it, by a process that may never do so. Reading it
 //! waits in the kernel, and only a signal that ends us ends that (`handle_userfault`, Linux 4.3+).
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::LazyLock;
 
 use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::Addr;
@@ -20,6 +22,10 @@ use super::Addr;
 const THERE: u64 = 1 << 63 | 1 << 62;
 /// Entries read in one call.
 const ENTRIES: usize = 64;
+/// Pages that are remembered for a moment: many small reads are of few pages.
+const RECENT: usize = 64;
+/// No page has this number.
+const NO_PAGE: u64 = u64::MAX;
 
 static PAGE: LazyLock<u64> = LazyLock::new(|| {
     let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
@@ -33,6 +39,43 @@ pub(super) struct Pages {
     pid: i32,
     /// Its `/proc/PID/pagemap`; that of the program which ran when it was opened.
     map: OnceCell<File>,
+    recent: Recent,
+}
+
+/// Pages that were there a tick of the kernel's coarse clock ago at most, 1 to 10 ms.
+#[derive(Debug)]
+struct Recent {
+    tick: Cell<Option<TimeSpec>>,
+    pages: [Cell<u64>; RECENT],
+}
+
+impl Recent {
+    const fn new() -> Self {
+        Self {
+            tick: Cell::new(None),
+            pages: [const { Cell::new(NO_PAGE) }; RECENT],
+        }
+    }
+
+    /// Forgets what is not recent any more.
+    fn tick(&self) {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).ok();
+        if now.is_none() || self.tick.replace(now) != now {
+            self.pages.iter().for_each(|page| page.set(NO_PAGE));
+        }
+    }
+
+    fn slot(&self, page: u64) -> &Cell<u64> {
+        &self.pages[page as usize % RECENT]
+    }
+
+    fn has(&self, page: u64) -> bool {
+        self.slot(page).get() == page
+    }
+
+    fn add(&self, page: u64) {
+        self.slot(page).set(page);
+    }
 }
 
 impl Pages {
@@ -40,6 +83,7 @@ impl Pages {
         Self {
             pid,
             map: OnceCell::new(),
+            recent: Recent::new(),
         }
     }
 
@@ -54,33 +98,44 @@ impl Pages {
     }
 
     fn are_there(&self, addr: Addr, len: usize) -> io::Result<bool> {
-        let map = match self.map.get() {
-            Some(map) => map,
-            None => {
-                let map = File::open(format!("/proc/{}/pagemap", self.pid))?;
-                self.map.get_or_init(|| map)
-            }
-        };
         let first = addr.0 / *PAGE;
         // What wraps is not mapped, so nobody is waited for.
         let last = addr.0.saturating_add(len.saturating_sub(1) as u64) / *PAGE;
         let mut next = first;
+        self.recent.tick();
         while next <= last {
+            if self.recent.has(next) {
+                next += 1;
+                continue;
+            }
             let mut entries = [0; 8 * ENTRIES];
             let count = usize::try_from(last - next + 1).map_or(ENTRIES, |left| left.min(ENTRIES));
-            let read = map.read_at(&mut entries[..8 * count], next.saturating_mul(8))? / 8;
+            let read = self
+                .map()?
+                .read_at(&mut entries[..8 * count], next.saturating_mul(8))?
+                / 8;
             if read == 0 {
                 // Behind the last page, or of a program that has ended: the read itself says so.
                 return Ok(true);
             }
             let (entries, _) = entries[..8 * read].as_chunks();
-            let mut entries = entries.iter().map(|entry| u64::from_le_bytes(*entry));
-            if entries.any(|entry| entry & THERE == 0) {
-                return Ok(false);
+            for entry in entries {
+                if u64::from_le_bytes(*entry) & THERE == 0 {
+                    return Ok(false);
+                }
+                self.recent.add(next);
+                next += 1;
             }
-            next += read as u64;
         }
         Ok(true)
+    }
+
+    fn map(&self) -> io::Result<&File> {
+        if let Some(map) = self.map.get() {
+            return Ok(map);
+        }
+        let map = File::open(format!("/proc/{}/pagemap", self.pid))?;
+        Ok(self.map.get_or_init(|| map))
     }
 }
 
