@@ -1,11 +1,17 @@
 //! `unwind run` as a person meets it: the built program, its exit codes, files and words.
 
+#[path = "cli/blocking.rs"]
+mod blocking;
 #[path = "cli/children.rs"]
 mod children;
 #[path = "cli/clean.rs"]
 mod clean;
 #[path = "cli/command.rs"]
 mod command;
+#[path = "cli/markers.rs"]
+mod markers;
+#[path = "cli/modes.rs"]
+mod modes;
 #[path = "cli/output.rs"]
 mod output;
 #[path = "cli/refused.rs"]

@@ -9,7 +9,7 @@ use unwind_tests::{Case, Python, pythons};
 use unwind_user::layout::{Layout, Version, debug_offsets, table};
 use unwind_user::memory::{Addr, Process};
 use unwind_user::python::code::{Code, read_code};
-use unwind_user::python::frame::{End, Parsed, walk};
+use unwind_user::python::frame::{Chain, End, Parsed, walk};
 use unwind_user::python::string::NAME_CHARS_MAX;
 
 #[test]
@@ -135,9 +135,14 @@ fn check_stack(memory: &Process, layout: &Layout, said: &Value) -> Result<()> {
     };
     let mut stack = Vec::new();
     let innermost = Addr(number(&said["frame"])?);
-    let (end, _) = walk(layout, &frames, innermost, Addr::NULL, &mut stack);
+    let chain = Chain {
+        first: innermost,
+        ..Chain::default()
+    };
+    let (end, _) = walk(layout, &frames, chain, &mut stack);
     ensure!(end == End::Complete, "the walk ended in {end:?}");
     let (mut shown, mut hidden) = (Vec::new(), 0);
+    stack.retain(|frame| frame.marker().is_none());
     for frame in stack.iter().skip(1) {
         let code = read_code(memory, layout, frame.code)?;
         if code.is_hidden() {

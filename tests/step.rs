@@ -18,7 +18,7 @@ use unwind_tests::{Case, Python, pythons};
 use unwind_user::memory::{Addr, Process};
 use unwind_user::python::attach;
 use unwind_user::python::code::{read_code, read_identity};
-use unwind_user::python::frame::{End, Parsed, RawFrame, walk};
+use unwind_user::python::frame::{Chain, End, Parsed, RawFrame, walk};
 use unwind_user::remote::capture::{Capture, Origin};
 use unwind_user::sample::Snapshot;
 
@@ -103,19 +103,20 @@ fn step_child(
             let record = capture.record().map_err(|e| e.to_string())?;
             snapshot.index(&record).map_err(|e| e.to_string())?;
             raw.clear();
-            let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
+            let chain = Chain::of(&record.header);
             let (end, met) = if record.header.flags & WHOLE != 0 {
                 let frames = Parsed {
                     layout: &layout.frame,
                     memory: snapshot.memory(&record),
                 };
-                walk(layout, &frames, first, base, &mut raw)
+                walk(layout, &frames, chain, &mut raw)
             } else {
-                walk(layout, &snapshot.heads(), first, base, &mut raw)
+                walk(layout, &snapshot.heads(), chain, &mut raw)
             };
             if end != End::Complete || met != record.header.frames {
                 return Err(format!("the two halves disagree: {end:?}, {met} frames"));
             }
+            raw.retain(|frame| frame.marker().is_none());
             judge(
                 &raw,
                 layout,

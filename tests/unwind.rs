@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
+use unwind_user::format::Label;
 use unwind_user::format::folded::{Line, parse_line};
+use unwind_user::profile::Marker;
 
 /// What one run of `unwind run` wrote.
 #[derive(Clone, Debug)]
@@ -113,8 +115,16 @@ pub fn profile(pid: u32, options: &[&str]) -> Result<Profile, String> {
         };
         let lines = text(&folded)?
             .lines()
-            .map(|line| parse_line(line).map_err(|error| format!("{error} in {line:?}")))
-            .collect::<Result<_, _>>()?;
+            .map(|line| {
+                let mut parsed =
+                    parse_line(line).map_err(|error| format!("{error} in {line:?}"))?;
+                // Where it runs is not the program's to say.
+                parsed
+                    .frames
+                    .retain(|frame| *frame != Label::Marker(Marker::Gc));
+                Ok(parsed)
+            })
+            .collect::<Result<_, String>>()?;
         let stats = serde_json::from_str(&text(&stats)?).map_err(|error| error.to_string())?;
         Ok(Profile { lines, stats })
     };

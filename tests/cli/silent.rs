@@ -1,6 +1,5 @@
 //! Targets with memory that nobody provides: whoever reads it waits for ever.
 
-use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use unwind_tests::{Case, Python, pythons, unwind};
@@ -15,12 +14,9 @@ use crate::support::{Ended, Folder, Running, attach, ended, samples_in, stats};
 fn silent(python: &Python, how: &str) -> Result<Running, String> {
     let mut command = python.program("silent.py");
     let mut running = Running::start(command.arg(how).stdout(Stdio::piped()));
-    let output = running.child.stdout.take().expect("a pipe");
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line).expect("a line");
-    match line.trim_end() {
-        "ready" => Ok(running),
-        why => Err(why.to_owned()),
+    match running.line() {
+        line if line == "ready" => Ok(running),
+        why => Err(why),
     }
 }
 

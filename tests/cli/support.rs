@@ -89,11 +89,16 @@ impl Running {
     pub(crate) fn burn(python: &Python, how: &str) -> Self {
         let mut command = python.program("burn.py");
         let mut running = Self::start(command.arg(how).stdout(Stdio::piped()));
-        let output = running.child.stdout.take().expect("a pipe");
+        assert_eq!(running.line(), "ready");
+        running
+    }
+
+    /// The first line of its output, which is a pipe.
+    pub(crate) fn line(&mut self) -> String {
+        let output = self.child.stdout.take().expect("a pipe");
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).expect("a line");
-        assert_eq!(line, "ready\n");
-        running
+        line.trim_end().to_owned()
     }
 
     pub(crate) fn pid(&self) -> u32 {

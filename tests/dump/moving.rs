@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use unwind_tests::Profile;
 use unwind_user::format::Label;
 use unwind_user::format::folded::Line;
-use unwind_user::remote::{Incomplete, Unwinder};
+use unwind_user::remote::{Frame, Incomplete, Unwinder};
 
 use super::judge::Rules;
 use super::program::Program;
@@ -34,10 +34,13 @@ fn watch(program: &Program, seconds: u64) -> Result<(Profile, u64, u64), String>
                 .frames
                 .iter()
                 .rev()
-                .map(|frame| Label::Function {
-                    name: frame.function.qualname.clone(),
-                    file: frame.function.filename.clone(),
-                    line: frame.location.line,
+                .filter_map(|frame| match frame {
+                    Frame::Python { function, location } => Some(Label::Function {
+                        name: function.qualname.clone(),
+                        file: function.filename.clone(),
+                        line: location.line,
+                    }),
+                    Frame::Marker(_) => None,
                 });
             let frames = frames.collect();
             lines.push(Line { frames, count: 1 });
@@ -80,7 +83,10 @@ fn a_sub_interpreter_is_shown_under_no_other_thread() {
             for thread in unwinder.threads().map_err(|error| error.to_string())?.list {
                 let names = thread.stack.frames.iter().rev();
                 let names: Vec<_> = names
-                    .map(|frame| frame.function.qualname.as_str())
+                    .filter_map(|frame| match frame {
+                        Frame::Python { function, .. } => Some(function.qualname.as_str()),
+                        Frame::Marker(_) => None,
+                    })
                     .collect();
                 let first = names.iter().position(|name| *name == "go");
                 match first.map(|first| &names[first..]) {

@@ -100,7 +100,12 @@ impl Judge {
         let mut judged = 0;
         let mut wrong = Vec::new();
         for stack in stacks {
-            let frames: Vec<_> = stack.frames.iter().map(|frame| cut.shown(frame)).collect();
+            // Where it runs is not the program's to say.
+            let frames = stack
+                .frames
+                .iter()
+                .filter(|frame| !is_marker(frame, Marker::Gc));
+            let frames: Vec<_> = frames.map(|frame| cut.shown(frame)).collect();
             if is_unjudged(&frames) {
                 continue;
             }

@@ -46,7 +46,8 @@ const PID_MAX: i64 = i32::MAX as i64;
     override_usage = "unwind run --pid PID [OPTIONS]\n       unwind run [OPTIONS] -- CMD [ARGS]...",
     after_help = "Examples:\n  unwind run --pid 1234 --duration 30s -o profile.svg\n  \
 unwind run --rate 1000 -o out.pb.gz -- python3 app.py\n\n\
-Samples are taken while a thread is on a CPU: time spent asleep or waiting does not show.\n\n\
+Samples are taken while a thread is on a CPU: time spent asleep or waiting does not show. With\n\
+`--backend remote --mode wall` it does.\n\n\
 Ends by --duration, Ctrl-C, SIGTERM, SIGHUP or the target's exit, and writes the file; a second\n\
 Ctrl-C quits at once. SIGUSR1 writes what there is so far and goes on. SIGUSR2 switches the log\n\
 of the BPF program on or off.\n\n\
@@ -64,7 +65,7 @@ pub struct RunArgs {
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 
-    /// Samples a second of CPU time.
+    /// Samples a second of CPU time, or of what --mode says.
     #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub rate: u64,
 
@@ -102,6 +103,15 @@ pub struct RunArgs {
     /// What takes the samples. `remote` needs no BPF, only the right to ptrace the process.
     #[arg(long, value_name = "BACKEND", default_value = "ebpf")]
     pub backend: BackendArg,
+
+    /// Which time samples stand for. All but `cpu` need `--backend remote`, which `auto` then is.
+    #[arg(short, long, value_name = "MODE", default_value = "cpu")]
+    pub mode: TimeArg,
+
+    /// With --backend remote: stop a thread that runs (ptrace) while it is read, so that none is
+    /// missed. Slows the process down.
+    #[arg(long)]
+    pub blocking: bool,
 
     /// What drives the sampling: `cpu-clock` works everywhere, `cycles` needs hardware counters.
     #[arg(long, value_name = "EVENT", default_value = "cpu-clock")]
@@ -150,6 +160,14 @@ pub struct DumpArgs {
     /// Which threads to show.
     #[arg(short, long, value_name = "MODE", default_value = "all")]
     pub mode: ModeArg,
+
+    /// Show `<native>` where C code called Python, such as between `sorted()` and its key function.
+    #[arg(long)]
+    pub native: bool,
+
+    /// Stop all threads meanwhile (ptrace), for some milliseconds: shows all at one moment.
+    #[arg(long)]
+    pub blocking: bool,
 }
 
 /// Threads to show.
@@ -200,6 +218,10 @@ pub struct ShapeArgs {
     /// Show a frame that equals its caller once: with -F a recursion of any depth is one frame.
     #[arg(long)]
     pub fold_recursion: bool,
+
+    /// Show `<native>` where C code called Python, such as between `sorted()` and its key function.
+    #[arg(long)]
+    pub native: bool,
 }
 
 /// Output formats.
@@ -226,6 +248,19 @@ pub enum BackendArg {
     Remote,
     /// `ebpf` where it may run, else `remote`; says why.
     Auto,
+}
+
+/// Which time samples stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TimeArg {
+    /// CPU time: threads that run.
+    Cpu,
+    /// All time: every thread, those that wait included.
+    Wall,
+    /// Time with the GIL: the thread that holds it.
+    Gil,
+    /// Time with an exception: threads that raise or handle one.
+    Exception,
 }
 
 /// Events that can drive the sampling.

@@ -10,10 +10,11 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 use unwind_user::bpf::Event;
 use unwind_user::cli::{
-    BackendArg, Cli, Command, EventArg, FormatArg, ModeArg, ReportArgs, RunArgs, ShapeArgs,
+    BackendArg, Cli, Command, EventArg, FormatArg, ModeArg, ReportArgs, RunArgs, ShapeArgs, TimeArg,
 };
-use unwind_user::dump::{self, Mode};
-use unwind_user::format::{self, Format, Lines, Recursion, Roots};
+use unwind_user::dump;
+use unwind_user::format::{self, Format, Lines, Natives, Recursion, Roots};
+use unwind_user::profile::Mode;
 use unwind_user::record::{self, Keep, Report};
 use unwind_user::run::session::member::Follow;
 use unwind_user::run::{self, FAILED, Options, command};
@@ -33,11 +34,13 @@ fn main() -> ExitCode {
             subprocesses: args.subprocesses,
             json: args.json,
             mode: match args.mode {
-                ModeArg::All => Mode::All,
-                ModeArg::Cpu => Mode::Cpu,
-                ModeArg::Gil => Mode::Gil,
-                ModeArg::Exception => Mode::Exception,
+                ModeArg::All => dump::Mode::All,
+                ModeArg::Cpu => dump::Mode::Cpu,
+                ModeArg::Gil => dump::Mode::Gil,
+                ModeArg::Exception => dump::Mode::Exception,
             },
+            natives: args.native,
+            blocking: args.blocking,
         }),
         Command::Report(args) => report(args),
     };
@@ -100,6 +103,13 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
             BackendArg::Remote => Backend::Remote,
             BackendArg::Auto => Backend::Auto,
         },
+        mode: match args.mode {
+            TimeArg::Cpu => Mode::Cpu,
+            TimeArg::Wall => Mode::Wall,
+            TimeArg::Gil => Mode::Gil,
+            TimeArg::Exception => Mode::Exception,
+        },
+        blocking: args.blocking,
         event: match args.event {
             EventArg::CpuClock => Event::CpuClock,
             EventArg::Cycles => Event::Cycles,
@@ -181,6 +191,11 @@ const fn shape(args: ShapeArgs) -> format::Options {
             Recursion::Folded
         } else {
             Recursion::Unfolded
+        },
+        natives: if args.native {
+            Natives::Shown
+        } else {
+            Natives::Hidden
         },
     }
 }

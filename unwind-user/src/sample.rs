@@ -96,6 +96,14 @@ pub fn write_record(header: &RecordHeader, body: &[u64], bytes: &mut Vec<u8>) {
     bytes.extend(words.iter().chain(body).flat_map(|word| word.to_le_bytes()));
 }
 
+/// Dates a record anew; none that is too short.
+pub fn set_time(record: &mut [u8], time: u64) {
+    // As `write_record` puts it.
+    if let Some(at) = record.get_mut(8..16) {
+        at.copy_from_slice(&time.to_le_bytes());
+    }
+}
+
 /// Where a segment's payload lies in the body.
 #[derive(Clone, Copy, Debug)]
 struct Piece {

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use unwind_user::layout::{Version, v3_11, v3_12};
 use unwind_user::memory::{Addr, Ranges};
-use unwind_user::python::frame::{DEPTH_MAX, Parsed, walk};
+use unwind_user::python::frame::{Chain, DEPTH_MAX, Parsed, walk};
 
 /// Where the bytes lie in the target.
 const BASE: Addr = Addr(0x1000);
@@ -23,8 +23,15 @@ fuzz_target!(|bytes: &[u8]| {
         };
         for first in [first, BASE] {
             let mut raw = Vec::new();
-            let (_, met) = walk(&layout, &frames, first, Addr::NULL, &mut raw);
-            assert!(raw.len() <= met as usize && met <= DEPTH_MAX);
+            let chain = Chain {
+                first,
+                gc: BASE,
+                ..Chain::default()
+            };
+            let (_, met) = walk(&layout, &frames, chain, &mut raw);
+            let markers = raw.iter().filter(|frame| frame.marker().is_some()).count();
+            assert!(markers <= 2 * met as usize && met <= DEPTH_MAX);
+            assert!(raw.len() - markers <= met as usize);
         }
     }
 });

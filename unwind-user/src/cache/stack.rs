@@ -20,7 +20,7 @@ pub struct StackIndex(u32);
 pub struct StackEntry {
     /// Innermost first, as walked.
     pub raw: Box<[RawFrame]>,
-    /// The code object of each.
+    /// The code object of each that has one.
     pub codes: Box<[CodeIndex]>,
     /// The stack in the profile's tables.
     pub stack: StackId,

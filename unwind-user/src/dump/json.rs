@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::source::Sources;
 use super::{Dump, command};
 use crate::format::text::is_unfit;
-use crate::remote::{Incomplete, Thread};
+use crate::profile::Marker;
+use crate::remote::{Frame, Incomplete, Thread};
 
 /// Version of this format: a field that is gone or means something else makes another.
 const VERSION: u32 = 1;
@@ -45,6 +46,7 @@ struct ThreadJson<'a> {
 
 #[derive(Serialize)]
 struct FrameJson<'a> {
+    marker: Option<&'static str>,
     function: &'a str,
     file: &'a str,
     first_line: u32,
@@ -53,6 +55,23 @@ struct FrameJson<'a> {
     column: Option<u32>,
     end_column: Option<u32>,
     source: Option<String>,
+}
+
+impl FrameJson<'_> {
+    /// What stands in a stack without being a Python function.
+    fn marker(marker: Marker) -> Self {
+        Self {
+            marker: Some(marker.text().trim_matches(['<', '>'])),
+            function: marker.text(),
+            file: "",
+            first_line: 0,
+            line: None,
+            end_line: None,
+            column: None,
+            end_column: None,
+            source: None,
+        }
+    }
 }
 
 /// Writes all processes.
@@ -111,9 +130,13 @@ fn process(dump: &Dump) -> ProcessJson<'_> {
 
 fn json<'a>(thread: &'a Thread, sources: &mut Sources) -> ThreadJson<'a> {
     let frames = thread.stack.frames.iter().map(|frame| {
-        let (function, location) = (&*frame.function, frame.location);
+        let (function, location) = match frame {
+            Frame::Python { function, location } => (&**function, location),
+            Frame::Marker(marker) => return FrameJson::marker(*marker),
+        };
         let line = location.line;
         FrameJson {
+            marker: None,
             function: &function.qualname,
             file: &function.filename,
             first_line: function.first_line,

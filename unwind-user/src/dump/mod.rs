@@ -10,8 +10,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::process;
+use crate::profile::Marker;
 use crate::python::AttachError;
-use crate::remote::{Thread, Threads, Unwinder};
+use crate::remote::{Frame, Thread, Threads, Unwinder};
 use crate::run::FAILED;
 
 /// What was asked for.
@@ -25,6 +26,10 @@ pub struct Options {
     pub json: bool,
     /// Which threads.
     pub mode: Mode,
+    /// Show where C code called Python.
+    pub natives: bool,
+    /// Stop all threads meanwhile.
+    pub blocking: bool,
 }
 
 /// Which threads are shown.
@@ -66,7 +71,7 @@ struct Dump {
 pub fn dump(options: &Options) -> anyhow::Result<ExitCode> {
     let mut dumps = Vec::new();
     let mut code = ExitCode::SUCCESS;
-    let read = |pid| read(pid, options.mode);
+    let read = |pid| read(pid, options);
     let first = read(options.pid);
     if options.subprocesses {
         let parent = i32::try_from(options.pid).unwrap_or(i32::MAX);
@@ -130,10 +135,17 @@ fn write(dumps: &[Dump], is_json: bool, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-fn read(pid: u32, mode: Mode) -> Result<Dump, AttachError> {
+fn read(pid: u32, options: &Options) -> Result<Dump, AttachError> {
     let mut unwinder = Unwinder::attach(pid)?;
+    unwinder.set_blocking(options.blocking);
     let Threads { mut list, is_whole } = unwinder.threads()?;
-    list.retain(|thread| mode.shows(thread));
+    list.retain(|thread| options.mode.shows(thread));
+    if !options.natives {
+        for thread in &mut list {
+            let frames = &mut thread.stack.frames;
+            frames.retain(|frame| !matches!(frame, Frame::Marker(Marker::Native)));
+        }
+    }
     Ok(Dump {
         unwinder,
         threads: list,

@@ -26,10 +26,11 @@ pub(super) fn write(dump: &Dump, out: &mut dyn Write) -> io::Result<()> {
         }
         for frame in &thread.stack.frames {
             writeln!(out, "    {}", place(frame))?;
-            let source = frame
-                .location
-                .line
-                .and_then(|line| sources.line(&frame.function.filename, line));
+            let Frame::Python { function, location } = frame else {
+                continue;
+            };
+            let line = location.line;
+            let source = line.and_then(|line| sources.line(&function.filename, line));
             if let Some(source) = source {
                 writeln!(out, "        {source}")?;
             }
@@ -91,9 +92,13 @@ fn head(thread: &Thread) -> String {
 
 /// `qualname (file:line)`.
 fn place(frame: &Frame) -> String {
-    let name = printable(frame.function.qualname.as_bytes());
-    let file = printable(frame.function.filename.as_bytes());
-    match frame.location.line {
+    let (function, location) = match frame {
+        Frame::Python { function, location } => (function, location),
+        Frame::Marker(marker) => return marker.text().to_owned(),
+    };
+    let name = printable(function.qualname.as_bytes());
+    let file = printable(function.filename.as_bytes());
+    match location.line {
         Some(line) => format!("{name} ({file}:{line})"),
         None => format!("{name} ({file})"),
     }

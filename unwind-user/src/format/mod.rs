@@ -90,6 +90,16 @@ pub enum Recursion {
     Folded,
 }
 
+/// Whether it is shown where C code called Python.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Natives {
+    /// The caller of that C code stands before what it called.
+    #[default]
+    Hidden,
+    /// [`crate::profile::Marker::Native`] stands between them.
+    Shown,
+}
+
 /// How to show a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -99,6 +109,8 @@ pub struct Options {
     pub lines: Lines,
     /// Whether frames that equal their caller are.
     pub recursion: Recursion,
+    /// Whether it is shown where C code called Python.
+    pub natives: Natives,
 }
 
 /// Writes `profile` to `out`, which need not be buffered. A profile without samples gives a valid

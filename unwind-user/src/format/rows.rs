@@ -1,7 +1,9 @@
 //! A profile reduced to what a format tells apart.
 
-use super::{Options, Recursion, Roots};
-use crate::profile::{FrameId, IdHash, Interner, ProcessKey, Profile, StackId, ThreadKey};
+use super::{Natives, Options, Recursion, Roots};
+use crate::profile::{
+    Frame, FrameId, IdHash, Interner, Marker, ProcessKey, Profile, StackId, ThreadKey,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
@@ -39,7 +41,7 @@ impl<E: Clone + Eq + Hash> Rows<E> {
     /// The stacks of `profile`, counted by `part`, each with what `roots` gives in front.
     pub(super) fn collect(
         profile: &Profile,
-        recursion: Recursion,
+        options: &Options,
         part: impl Fn(ThreadKey) -> Part,
         roots: impl Fn(ThreadKey) -> Vec<E>,
         entry: impl Fn(FrameId) -> E,
@@ -56,7 +58,11 @@ impl<E: Clone + Eq + Hash> Rows<E> {
             },
             u32::MAX,
         );
-        let mut entry_of: HashMap<FrameId, u32, IdHash> = HashMap::default();
+        let is_hidden = |frame| {
+            let is_native = profile.tables.frame_at(frame) == Frame::Marker(Marker::Native);
+            is_native && options.natives == Natives::Hidden
+        };
+        let mut entry_of: HashMap<FrameId, Option<u32>, IdHash> = HashMap::default();
         let mut node_of: HashMap<(Node, StackId), Node, IdHash> = HashMap::default();
         let mut pending = Vec::new();
         for (thread, stack, count) in profile.sorted_samples() {
@@ -80,10 +86,12 @@ impl<E: Clone + Eq + Hash> Rows<E> {
                 let frame = profile.tables.leaf(stack);
                 let entry = *entry_of
                     .entry(frame)
-                    .or_insert_with(|| rows.entry(entry(frame)));
-                let is_recursion = node != root && rows.leaf(node) == entry;
-                if !(is_recursion && recursion == Recursion::Folded) {
-                    node = rows.push(node, entry);
+                    .or_insert_with(|| (!is_hidden(frame)).then(|| rows.entry(entry(frame))));
+                if let Some(entry) = entry {
+                    let is_recursion = node != root && rows.leaf(node) == entry;
+                    if !(is_recursion && options.recursion == Recursion::Folded) {
+                        node = rows.push(node, entry);
+                    }
                 }
                 node_of.insert((root, stack), node);
             }

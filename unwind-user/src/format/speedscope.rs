@@ -84,7 +84,7 @@ impl Serialize for Weights<'_> {
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let rows = Rows::collect(
         profile,
-        options.recursion,
+        options,
         part_by(options),
         |_| Vec::new(),
         |frame| shown(profile, frame, options.lines),

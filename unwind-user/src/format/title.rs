@@ -27,9 +27,10 @@ pub(super) fn title(profile: &Profile) -> String {
 pub(super) fn subtitle(profile: &Profile) -> String {
     let seconds = profile.duration_ns as f64 / 1e9;
     format!(
-        "{} samples at {} Hz in {seconds:.1} s",
+        "{} samples at {} Hz of {} in {seconds:.1} s",
         profile.total(),
-        profile.rate_hz()
+        profile.rate_hz(),
+        profile.mode.time()
     )
 }
 

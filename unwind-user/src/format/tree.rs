@@ -29,7 +29,7 @@ impl Tree {
         };
         let rows = Rows::collect(
             profile,
-            options.recursion,
+            options,
             |_| Part::Whole,
             roots,
             |frame| Label::of_frame(profile, frame, options.lines).to_string(),

@@ -45,8 +45,8 @@ const PLAIN: [Plain; 20] = [
     plain(G, "unwind_agent_peak_memory_bytes", "Peak resident memory of unwind itself.", |t| Some(t.agent_peak_bytes as f64)),
     plain(G, "unwind_ring_size_bytes", "Size of the ring buffer.", |t| Some(t.ring_bytes as f64)),
     plain(G, "unwind_ring_peak_bytes", "Most bytes found in the ring buffer at once.", |t| Some(t.ring_peak_bytes as f64)),
-    plain(G, "unwind_kept_ratio", "Samples that are whole as far as they go (ok, truncated) over CPU time times rate; absent until there is CPU time.", |t| t.kept),
-    plain(G, "unwind_rate_hertz", "Samples a second of CPU time that were asked for.", |t| Some(t.rate_hz as f64)),
+    plain(G, "unwind_kept_ratio", "Samples that are whole as far as they go (ok, truncated) over CPU time times rate, or, with another --mode than cpu, over the periods that were looked for; absent until there are some.", |t| t.kept),
+    plain(G, "unwind_rate_hertz", "Samples a second of CPU time, or of what --mode says, that were asked for.", |t| Some(t.rate_hz as f64)),
     plain(G, "unwind_uptime_seconds", "Time since the interrupts began.", |t| Some(t.seconds)),
 ];
 

@@ -15,7 +15,7 @@ pub(super) struct Waiting {
     pub(super) cut: Option<Marker>,
 }
 
-/// What is known of one frame's code object.
+/// What is known of one frame, of its code object above all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// Its identity, captured in the interrupt, is the known one's.
@@ -24,13 +24,15 @@ pub(super) enum Known {
     Vouched(CodeIndex),
     /// Gone before it could be read.
     Freed,
+    /// It has none.
+    Marker(Marker),
 }
 
 impl Known {
     pub(super) const fn index(self) -> Option<CodeIndex> {
         match self {
             Self::Proved(index) | Self::Vouched(index) => Some(index),
-            Self::Freed => None,
+            Self::Freed | Self::Marker(_) => None,
         }
     }
 }

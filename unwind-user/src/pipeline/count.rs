@@ -18,17 +18,17 @@ impl Target {
                 profile.add(waiting.thread, entry.stack, 1);
                 continue;
             }
-            let frames = entry
-                .raw
-                .iter()
-                .copied()
-                .zip(entry.codes.iter().map(|&code| {
-                    if self.holds(code) {
-                        Known::Vouched(code)
-                    } else {
-                        Known::Freed
-                    }
-                }));
+            let mut codes = entry.codes.iter().copied();
+            let frames = entry.raw.iter().map(|frame| {
+                let known = match frame.marker() {
+                    Some(marker) => Known::Marker(marker),
+                    None => codes
+                        .next()
+                        .filter(|&code| self.holds(code))
+                        .map_or(Known::Freed, Known::Vouched),
+                };
+                (*frame, known)
+            });
             let frames: Box<[_]> = frames.collect();
             let id = self.resolve(*waiting, &frames, profile);
             profile.add(waiting.thread, id, 1);
@@ -60,6 +60,9 @@ impl Target {
         let mut codes = Vec::with_capacity(cold.frames.len());
         let mut since = 0;
         for (frame, known) in &cold.frames {
+            if matches!(known, Known::Marker(_)) {
+                continue;
+            }
             let Some(index) = known.index() else { return };
             let Some(entry) = self.codes.entry(index) else {
                 return;
@@ -83,10 +86,15 @@ impl Target {
     ) -> StackId {
         let tables = &mut profile.tables;
         self.frames.clear();
+        let mut is_python = false;
         if let Some(marker) = waiting.cut {
             self.frames.push(tables.marker(marker));
         }
         for (frame, known) in frames.iter().rev() {
+            if let Known::Marker(marker) = *known {
+                self.frames.push(tables.marker(marker));
+                continue;
+            }
             let entry = known.index().and_then(|index| self.codes.entry(index));
             let id = match entry {
                 Some(entry) if entry.code.is_hidden() => continue,
@@ -99,9 +107,11 @@ impl Target {
                     tables.marker(Marker::FreedCode)
                 }
             };
+            is_python = true;
             self.frames.push(id);
         }
-        if self.frames.is_empty() {
+        if !is_python {
+            self.frames.clear();
             self.frames.push(tables.marker(Marker::NoPythonFrames));
         }
         tables.stack(self.frames.iter().copied())

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use unwind_ebpf::abi::{RecordHeader, WHOLE};
 
-use super::batch::{Batch, Cold, Waiting};
+use super::batch::{Batch, Cold, Known, Waiting};
 use crate::cache::code::{CodeCache, CodeIndex};
 use crate::cache::stack::StackCache;
 use crate::layout::Layout;
 use crate::memory::{Addr, Memory, Reads};
 use crate::profile::{FrameId, Profile, Tables};
 use crate::python::alive::CodeType;
-use crate::python::frame::{Parsed, RawFrame, walk};
+use crate::python::frame::{Chain, Parsed, RawFrame, walk};
 use crate::sample::{Captured, Snapshot};
 
 /// The kernel half's table of code addresses that user space vouches for.
@@ -120,15 +120,15 @@ impl Target {
         snapshot: &Snapshot,
     ) -> u32 {
         self.raw.clear();
-        let (first, base) = (Addr(header.frame), Addr(header.base_frame));
+        let chain = Chain::of(header);
         let (_, met) = if header.flags & WHOLE != 0 {
             let frames = Parsed {
                 layout: &self.layout.frame,
                 memory: captured,
             };
-            walk(&self.layout, &frames, first, base, &mut self.raw)
+            walk(&self.layout, &frames, chain, &mut self.raw)
         } else {
-            walk(&self.layout, &snapshot.heads(), first, base, &mut self.raw)
+            walk(&self.layout, &snapshot.heads(), chain, &mut self.raw)
         };
         met
     }
@@ -152,7 +152,13 @@ impl Target {
             return;
         }
         let raw = std::mem::take(&mut self.raw);
-        let know = |frame: &RawFrame| (*frame, self.know(frame.code, time, captured, tables));
+        let know = |frame: &RawFrame| {
+            let known = match frame.marker() {
+                Some(marker) => Known::Marker(marker),
+                None => self.know(frame.code, time, captured, tables),
+            };
+            (*frame, known)
+        };
         let frames = raw.iter().map(know).collect();
         self.raw = raw;
         self.batch.cold.push(Cold { waiting, frames });

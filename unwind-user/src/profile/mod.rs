@@ -6,6 +6,7 @@
 mod frame;
 mod hash;
 mod intern;
+mod mode;
 mod name;
 mod samples;
 mod tables;
@@ -13,6 +14,7 @@ mod top;
 
 pub use frame::{Frame, Function, Location, Marker};
 pub use hash::IdHash;
+pub use mode::Mode;
 pub use name::NAME_BYTES_MAX;
 pub use samples::{ProcessInfo, ProcessKey, Profile, ThreadInfo, ThreadKey};
 pub use tables::{FrameId, FunctionId, Limits, StackId, Tables};

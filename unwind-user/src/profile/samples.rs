@@ -1,7 +1,7 @@
 //! The profile itself.
 
 use super::hash::IdHash;
-use super::{StackId, Tables};
+use super::{Mode, StackId, Tables};
 use std::collections::{BTreeMap, HashMap};
 
 /// One program run by one process: `exec` keeps the pid and changes everything else.
@@ -60,7 +60,9 @@ pub struct Profile {
     pub tables: Tables,
     /// Samples by thread and stack. Counts are above 0.
     pub samples: HashMap<(ThreadKey, StackId), u64, IdHash>,
-    /// Nanoseconds of CPU time that one sample stands for.
+    /// Which time its samples stand for.
+    pub mode: Mode,
+    /// Nanoseconds of it that one sample stands for.
     pub period_ns: u64,
     /// Begin of the window, Unix time, ns.
     pub start_ns: u64,

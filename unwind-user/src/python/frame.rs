@@ -1,7 +1,10 @@
 //! Walks a frame chain.
 
+use unwind_ebpf::abi::RecordHeader;
+
 use crate::layout::{CurrentFrame, Entry, FrameLayout, Instr, Layout};
 use crate::memory::{Addr, Fault, Memory};
+use crate::profile::Marker;
 
 /// Frames followed at most, so that a cycle ends; what the kernel half follows, too.
 pub const DEPTH_MAX: u32 = unwind_ebpf::abi::FRAMES_MAX;
@@ -76,13 +79,62 @@ impl<M: Memory> Frames for Parsed<'_, M> {
     }
 }
 
-/// A Python function's frame: which code, and where in it.
+/// Where a chain of frames begins and ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// The innermost frame.
+    pub first: Addr,
+    /// The sentinel at the bottom; NULL where the version has none.
+    pub base: Addr,
+    /// The frame that triggered the running collection; NULL where none runs, or the version does
+    /// not tell (before 3.15).
+    pub gc: Addr,
+}
+
+impl Chain {
+    /// The one of a sample.
+    #[must_use]
+    pub const fn of(header: &RecordHeader) -> Self {
+        Self {
+            first: Addr(header.frame),
+            base: Addr(header.base_frame),
+            gc: Addr(header.gc_frame),
+        }
+    }
+}
+
+/// A Python function's frame: which code, and where in it. Or what stands between such frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawFrame {
     /// Code object, without tag bits.
     pub code: Addr,
     /// `prev_instr` or `instr_ptr`.
     pub instr: Addr,
+}
+
+impl RawFrame {
+    /// The garbage collector, which called the frame before it and was called by the one behind.
+    pub const GC: Self = Self::nowhere(1);
+    /// C code, likewise.
+    pub const NATIVE: Self = Self::nowhere(2);
+
+    /// No code is at NULL.
+    const fn nowhere(kind: u64) -> Self {
+        Self {
+            code: Addr::NULL,
+            instr: Addr(kind),
+        }
+    }
+
+    /// What stands there instead of a Python function's frame.
+    #[must_use]
+    pub fn marker(self) -> Option<Marker> {
+        match self {
+            Self::GC => Some(Marker::Gc),
+            Self::NATIVE => Some(Marker::Native),
+            _ => None,
+        }
+    }
 }
 
 /// Why a walk ended.
@@ -100,18 +152,23 @@ pub enum End {
     Broken,
 }
 
-/// Appends the Python frames from `first` on to `out`, innermost first, and says why it stopped
-/// and how many frames it met, entry frames included. Frames found before the stop are kept.
+/// Appends the Python frames of a chain to `out`, innermost first, with [`RawFrame::GC`] and
+/// [`RawFrame::NATIVE`] between them. Says why it stopped and how many frames it met, entry frames
+/// included. Frames found before the stop are kept.
+///
+/// C code that called Python is told by the entry frame (`_PyEval_EvalFrame`'s, or the flag of the
+/// frame that it pushed on 3.11), never by what a frame lacks: one that is about to be popped has no
+/// code either.
 pub fn walk(
     layout: &Layout,
     frames: &impl Frames,
-    first: Addr,
-    base_frame: Addr,
+    chain: Chain,
     out: &mut Vec<RawFrame>,
 ) -> (End, u32) {
     let frame = &layout.frame;
     let has_base = matches!(layout.thread.current, CurrentFrame::Based { .. });
-    let mut next = first;
+    let base_frame = chain.base;
+    let mut next = chain.first;
     let mut met = 0;
     while met < DEPTH_MAX {
         if next.is_null() || next == base_frame {
@@ -134,12 +191,19 @@ pub fn walk(
             Entry::Flag(_) => (true, head.flag != 0),
             Entry::Owner(entry) => (head.owner < entry, head.owner >= entry),
         };
+        if next == chain.gc {
+            out.push(RawFrame::GC);
+        }
         let code = Addr(head.code.0 & !frame.code_tag);
         if is_python && !code.is_null() {
             out.push(RawFrame {
                 code,
                 instr: head.instr,
             });
+        }
+        let is_bottom = head.previous.is_null() || head.previous == base_frame;
+        if is_entry && !is_bottom && head.previous != chain.gc {
+            out.push(RawFrame::NATIVE);
         }
         if head.previous.is_null() && !has_base {
             let any = matches!(frame.entry, Entry::Flag(_));

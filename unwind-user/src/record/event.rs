@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
 use crate::memory::{Addr, Fault};
+use crate::profile::Mode;
 
 /// One event, in the order in which the session met them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,10 @@ pub enum Event<'a> {
 /// What holds for the whole recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// Nanoseconds of CPU time that one sample stands for.
+    /// Which time samples stand for; recordings of 0.1.0 have CPU time alone, and do not say so.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Nanoseconds of it that one sample stands for.
     pub period_ns: u64,
     /// Begin of the session, Unix time, ns.
     pub start_ns: u64,

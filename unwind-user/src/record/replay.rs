@@ -86,6 +86,7 @@ struct Replay {
 impl Replay {
     fn new(start: &Start) -> Self {
         let profile = Profile {
+            mode: start.mode,
             period_ns: start.period_ns,
             start_ns: start.start_ns,
             ..Profile::default()

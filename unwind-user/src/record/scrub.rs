@@ -14,7 +14,7 @@ use super::reader::{Damage, Recording, RecordingError};
 use super::writer::{ProcessLog, Recorder};
 use crate::layout::{Entry, FrameLayout, IdentityObject, Instr, Layout};
 use crate::memory::{Addr, Fault, Memory, ReadLog};
-use crate::python::frame::{FrameHead, Frames, Parsed, RawFrame, walk};
+use crate::python::frame::{Chain, FrameHead, Frames, Parsed, RawFrame, walk};
 use crate::python::identity::{OBJECT_BYTES, OBJECT_START};
 use crate::sample::{Captured, Record, Snapshot};
 
@@ -51,7 +51,7 @@ impl Scrubber {
         let captured = self.snapshot.memory(&record);
         self.kept.clear();
         self.raw.clear();
-        let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
+        let chain = Chain::of(&record.header);
         if record.header.flags & WHOLE != 0 {
             let parsed = Parsed {
                 layout: &layout.frame,
@@ -61,14 +61,15 @@ impl Scrubber {
                 frames: parsed,
                 addrs: RefCell::default(),
             };
-            walk(layout, &met, first, base, &mut self.raw);
+            walk(layout, &met, chain, &mut self.raw);
             for addr in met.addrs.into_inner() {
                 self.kept
                     .extend(fields(&layout.frame).map(|(at, len)| (addr.add(at), len)));
             }
         } else {
-            walk(layout, &self.snapshot.heads(), first, base, &mut self.raw);
+            walk(layout, &self.snapshot.heads(), chain, &mut self.raw);
         }
+        self.raw.retain(|frame| frame.marker().is_none());
         keep_identities(
             layout,
             &captured,

@@ -12,7 +12,7 @@ use crate::format::{self, Format};
 use crate::layout::Layout;
 use crate::memory::{Addr, Fault, Memory};
 use crate::profile::Profile;
-use crate::python::frame::{Parsed, RawFrame, walk};
+use crate::python::frame::{Chain, Parsed, RawFrame, walk};
 use crate::python::identity::read_identity;
 use crate::sample::{Record, Snapshot};
 
@@ -248,6 +248,7 @@ fn every_event_is_read_as_it_was_written() {
     };
     let events = [
         Event::Start(Start {
+            mode: crate::profile::Mode::Wall,
             period_ns: 1,
             kernel: "6.1".to_owned(),
             ..Start::default()
@@ -309,15 +310,15 @@ fn walked(bytes: &[u8], layout: &Layout) -> impl PartialEq + use<> {
     snapshot.index(&record).expect("a good record");
     let captured = snapshot.memory(&record);
     let mut raw = Vec::new();
-    let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
+    let chain = Chain::of(&record.header);
     let ended = if record.header.flags & WHOLE != 0 {
         let frames = Parsed {
             layout: &layout.frame,
             memory: &captured,
         };
-        walk(layout, &frames, first, base, &mut raw)
+        walk(layout, &frames, chain, &mut raw)
     } else {
-        walk(layout, &snapshot.heads(), first, base, &mut raw)
+        walk(layout, &snapshot.heads(), chain, &mut raw)
     };
     let memory = ScrubbedReads(&captured, RefCell::new(ReadScrubber::new(layout)));
     let identity = |frame: &RawFrame| read_identity(&memory, layout, frame.code);

@@ -43,6 +43,7 @@ pub struct Sampled {
 pub struct Capture {
     scratch: Box<Scratch>,
     vouched: Option<Vouched>,
+    carries_all: bool,
     record: Vec<u8>,
 }
 
@@ -79,6 +80,7 @@ impl Capture {
         Self {
             scratch,
             vouched,
+            carries_all: false,
             record: Vec::new(),
         }
     }
@@ -86,6 +88,11 @@ impl Capture {
     /// Changes the configuration.
     pub fn set_config(&mut self, config: ProcConfig) {
         self.scratch.config = config;
+    }
+
+    /// Whether the next records carry identities even of code objects that have a mark.
+    pub fn carry_all(&mut self, all: bool) {
+        self.carries_all = all;
     }
 
     /// Whose the next records are.
@@ -103,7 +110,7 @@ impl Capture {
     pub fn take(&mut self, memory: &dyn Memory, origin: Origin) -> Result<u32, Outcome> {
         let target = Foreign {
             memory,
-            vouched: self.vouched.as_deref(),
+            vouched: self.vouched.as_deref().filter(|_| !self.carries_all),
             buffer: RefCell::default(),
         };
         // What was captured before is not this one's.

@@ -32,9 +32,11 @@ impl Codes {
         frames: &mut Vec<Frame>,
     ) {
         let mut addrs: Vec<Addr> = raw.iter().map(|frame| frame.code).collect();
+        addrs.retain(|addr| !addr.is_null());
         addrs.sort_unstable();
         addrs.dedup();
-        let mut resolved: Vec<Option<Frame>> = vec![None; raw.len()];
+        let markers = raw.iter().map(|frame| frame.marker().map(Frame::Marker));
+        let mut resolved: Vec<Option<Frame>> = markers.collect();
         read_identities(memory, layout, &addrs, |nth, identity| {
             let Some(&addr) = addrs.get(nth) else { return };
             let (code, function) = self.code(memory, layout, addr, identity);
@@ -43,7 +45,7 @@ impl Codes {
             }
             for (frame, to) in raw.iter().zip(&mut resolved) {
                 if frame.code == addr {
-                    *to = Some(Frame {
+                    *to = Some(Frame::Python {
                         function: Rc::clone(function),
                         location: code.location(layout, frame.instr),
                     });

@@ -5,15 +5,19 @@
 //! process are read one after the other, each at a moment of its own.
 //!
 //! ```no_run
-//! use unwind_user::remote::Unwinder;
+//! use unwind_user::remote::{Frame, Unwinder};
 //!
 //! # fn main() -> Result<(), unwind_user::python::AttachError> {
 //! let mut unwinder = Unwinder::attach(1234)?;
 //! for thread in unwinder.threads()?.list {
 //!     println!("thread {}", thread.native_id);
 //!     for frame in &thread.stack.frames {
-//!         let function = &frame.function;
-//!         println!("  {} ({}:{:?})", function.qualname, function.filename, frame.location.line);
+//!         match frame {
+//!             Frame::Python { function, location } => {
+//!                 println!("  {} ({}:{:?})", function.qualname, function.filename, location.line);
+//!             }
+//!             Frame::Marker(marker) => println!("  {}", marker.text()),
+//!         }
 //!     }
 //! }
 //! # Ok(())
@@ -24,6 +28,7 @@ pub mod capture;
 mod codes;
 pub mod poll;
 pub mod still;
+mod stop;
 mod thread;
 
 use std::collections::HashMap;
@@ -35,13 +40,14 @@ use crate::layout::Layout;
 use crate::memory::{Addr, Memory as _, Process};
 use crate::process::{Identity, namespace};
 use crate::python::exception::has_exception;
-use crate::python::frame::{End, Parsed, RawFrame, walk};
+use crate::python::frame::{Chain, End, Parsed, RawFrame, walk};
 use crate::python::tstate::{self, ThreadState};
 use crate::python::{self, AttachError, runtime};
 use crate::sample::Snapshot;
 use capture::{Capture, Origin};
 use codes::Codes;
 use still::{Reader, Still, Watched};
+use stop::Stopped;
 
 pub use thread::{Frame, Function, Incomplete, Stack, Thread, Threads};
 
@@ -62,6 +68,7 @@ pub struct Unwinder {
     snapshot: Snapshot,
     raw: Vec<RawFrame>,
     codes: Codes,
+    is_blocking: bool,
 }
 
 impl Unwinder {
@@ -85,16 +92,27 @@ impl Unwinder {
             snapshot: Snapshot::default(),
             raw: Vec::new(),
             codes: Codes::default(),
+            is_blocking: false,
         })
+    }
+
+    /// Stops all threads while they are read, if `is_blocking`: then all are shown at one moment.
+    pub fn set_blocking(&mut self, is_blocking: bool) {
+        self.is_blocking = is_blocking;
     }
 
     /// The stacks of all threads that have a Python thread state. A thread that cannot be read is
     /// listed, and why.
     ///
     /// # Errors
-    /// [`AttachError::Gone`] when the process has ended.
+    /// [`AttachError::Gone`] when the process has ended, [`AttachError::Traced`] when its threads
+    /// are to be stopped and cannot be.
     pub fn threads(&mut self) -> Result<Threads, AttachError> {
         let pid = self.process.pid;
+        let stopped = match self.is_blocking {
+            true => Stopped::all(pid).map_err(|_| AttachError::Traced { pid })?,
+            false => Stopped::default(),
+        };
         let mut listed = tstate::threads(&self.memory, &self.layout, self.runtime);
         // One that no thread uses has no id.
         listed.states.retain(|state| state.thread_id != 0);
@@ -108,8 +126,14 @@ impl Unwinder {
         for state in &listed.states {
             let native = &state.native_thread_id;
             let is_only = states_of.get(native) == Some(&1);
-            list.push(self.thread(state, tids.get(native).copied(), is_only));
+            let tid = tids.get(native).copied();
+            let mut thread = self.thread(state, tid, is_only);
+            if let Some(before) = tid.and_then(|tid| stopped.state(tid)) {
+                thread.state = thread.state.map(|_| char::from(before));
+            }
+            list.push(thread);
         }
+        drop(stopped);
         self.reader.release();
         if !self.process.is_alive() {
             return Err(AttachError::Gone { pid });
@@ -228,7 +252,7 @@ impl Unwinder {
             return Some(Incomplete::Unreadable);
         }
         let (layout, raw) = (&self.layout, &mut self.raw);
-        let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
+        let chain = Chain::of(&record.header);
         raw.clear();
         let captured = self.snapshot.memory(&record);
         let (end, met) = if record.header.flags & WHOLE != 0 {
@@ -236,9 +260,9 @@ impl Unwinder {
                 layout: &layout.frame,
                 memory: &captured,
             };
-            walk(layout, &frames, first, base, raw)
+            walk(layout, &frames, chain, raw)
         } else {
-            walk(layout, &self.snapshot.heads(), first, base, raw)
+            walk(layout, &self.snapshot.heads(), chain, raw)
         };
         self.codes
             .resolve(&self.memory, layout, raw, &mut thread.stack.frames);

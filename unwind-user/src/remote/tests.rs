@@ -9,7 +9,7 @@ use super::capture::{Capture, Origin};
 use crate::layout::{CurrentFrame, Layout, Version, v3_11, v3_12};
 use crate::memory::{Addr, Fault, Memory};
 use crate::python::exception::has_exception;
-use crate::python::frame::{Parsed, walk};
+use crate::python::frame::{Chain, Parsed, walk};
 use crate::python::tstate::threads;
 use crate::sample::Snapshot;
 
@@ -82,13 +82,13 @@ proptest! {
                 let mut snapshot = Snapshot::default();
                 prop_assert!(snapshot.index(&record).is_ok());
                 let captured = snapshot.memory(&record);
-                let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
+                let chain = Chain::of(&record.header);
                 let mut raw = Vec::new();
                 let (_, met) = if record.header.flags & WHOLE != 0 {
                     let frames = Parsed { layout: &layout.frame, memory: &captured };
-                    walk(&layout, &frames, first, base, &mut raw)
+                    walk(&layout, &frames, chain, &mut raw)
                 } else {
-                    walk(&layout, &snapshot.heads(), first, base, &mut raw)
+                    walk(&layout, &snapshot.heads(), chain, &mut raw)
                 };
                 prop_assert!(met <= FRAMES_MAX && raw.len() <= met as usize);
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use crate::profile::Location;
+use crate::profile::{Location, Marker};
 
 /// A thread with a Python thread state. One of several interpreters may be listed once for each.
 #[derive(Clone, Debug)]
@@ -61,13 +61,18 @@ pub struct Function {
     pub first_line: u32,
 }
 
-/// A Python function's frame.
+/// What a stack is made of.
 #[derive(Clone, Debug)]
-pub struct Frame {
-    /// Its code.
-    pub function: Rc<Function>,
-    /// Where in it.
-    pub location: Location,
+pub enum Frame {
+    /// A Python function's frame.
+    Python {
+        /// Its code.
+        function: Rc<Function>,
+        /// Where in it.
+        location: Location,
+    },
+    /// The garbage collector or C code, which called the frame before and was called by the one after.
+    Marker(Marker),
 }
 
 /// Why frames are missing. The inner frames that are there, are true.

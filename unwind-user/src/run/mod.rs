@@ -21,6 +21,7 @@ use anyhow::Context;
 
 use crate::bpf::Event;
 use crate::format::{self, Format};
+use crate::profile::Mode;
 use crate::record::Keep;
 use crate::sampler::Backend;
 use session::Session;
@@ -59,6 +60,10 @@ pub struct Options {
     pub follow: Follow,
     /// What takes the samples.
     pub backend: Backend,
+    /// Which time samples stand for.
+    pub mode: Mode,
+    /// Whether threads that run are stopped for a sample.
+    pub blocking: bool,
     /// What drives the sampling.
     pub event: Event,
     /// Where to write all counters.

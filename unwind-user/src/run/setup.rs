@@ -14,7 +14,7 @@ use super::status::print;
 use super::{output, privileges};
 use crate::bpf::Kernel;
 use crate::process::namespace;
-use crate::profile::Profile;
+use crate::profile::{Mode, Profile};
 use crate::python::AttachError;
 use crate::remote::poll::Poller;
 use crate::sampler::{Backend, Sampler};
@@ -30,6 +30,23 @@ pub(super) struct Setup {
 pub(super) fn check(options: &Options) -> anyhow::Result<()> {
     if options.backend == Backend::Ebpf {
         check_ebpf(options)?;
+    }
+    if options.backend == Backend::Ebpf && options.mode != Mode::Cpu {
+        bail!(
+            "--mode {} needs --backend remote: the BPF program meets threads that run, and no others",
+            options.mode.name()
+        );
+    }
+    if options.blocking {
+        if options.backend != Backend::Remote {
+            bail!("--blocking stops threads from outside: it needs --backend remote");
+        }
+        if !options.command.is_empty() {
+            bail!(
+                "--blocking cannot stop a command of our own, whose stops would be taken for its \
+                 end: start it, and name it with --pid"
+            );
+        }
     }
     if options.backend == Backend::Remote && options.bpf_log {
         bail!("--bpf-log shows the log of the BPF program, which --backend remote does not use");
@@ -71,11 +88,21 @@ fn sampler(options: &Options) -> anyhow::Result<Box<dyn Sampler>> {
         kernel.watch_processes()?;
         Ok(Box::new(kernel))
     };
-    let remote = || -> anyhow::Result<Box<dyn Sampler>> { Ok(Box::new(Poller::new(ring_bytes)?)) };
+    let remote = || -> anyhow::Result<Box<dyn Sampler>> {
+        Ok(Box::new(Poller::new(
+            ring_bytes,
+            options.mode,
+            options.blocking,
+        )?))
+    };
+    let is_for_ebpf = || match options.mode {
+        Mode::Cpu => check_ebpf(options),
+        mode => bail!("--mode {} is of threads that wait, too", mode.name()),
+    };
     match options.backend {
         Backend::Ebpf => ebpf(),
         Backend::Remote => remote(),
-        Backend::Auto => check_ebpf(options).and_then(|()| ebpf()).or_else(|error| {
+        Backend::Auto => is_for_ebpf().and_then(|()| ebpf()).or_else(|error| {
             let why = one_line(&format!("{error:#}"));
             print(&format!("unwind: sampling from outside (remote): {why}\n"));
             remote()
@@ -159,6 +186,7 @@ fn profile(options: &Options) -> Profile {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     Profile {
+        mode: options.mode,
         period_ns: 1_000_000_000 / options.rate,
         start_ns: u64::try_from(now.as_nanos()).unwrap_or(0),
         ..Profile::default()
@@ -191,7 +219,10 @@ pub(super) fn describe(session: &mut Session) -> anyhow::Result<()> {
     ) {
         (1.., ..) => None,
         (0, Some(error), _) => Some(format!("0 samples: {error}")),
-        (0, None, 0) => Some(why_none(session.on_cpu_ns(), profile.period_ns)),
+        (0, None, 0) if profile.mode == Mode::Cpu => {
+            Some(why_none(session.on_cpu_ns(), profile.period_ns))
+        }
+        (0, None, 0) => Some(format!("0 samples: no look met {}", profile.mode.time())),
         (0, None, interrupts) => Some(format!(
             "0 samples with Python frames out of {interrupts} interrupts"
         )),

@@ -85,7 +85,12 @@ impl fmt::Display for Summary<'_> {
             write!(f, "; {unusable} of their records were of no use")?;
         }
         if let Some(kept) = totals.kept {
-            write!(f, "; {:.1} % of on-CPU time kept", 100.0 * kept)?;
+            let of = if totals.mode == "cpu" {
+                "on-CPU time"
+            } else {
+                "the periods"
+            };
+            write!(f, "; {:.1} % of {of} kept", 100.0 * kept)?;
         }
         write!(
             f,

@@ -12,15 +12,18 @@ use super::session::Session;
 use super::session::member::State;
 use crate::bpf::LoadError;
 use crate::pipeline::Target;
+use crate::profile::Mode;
 
 /// All counts of a session. The JSON of `--stats` has these names.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
     /// What took the samples: `ebpf` or `remote`.
     pub backend: &'static str,
+    /// Which time samples stand for: `cpu`, `wall`, `gil` or `exception`.
+    pub mode: &'static str,
     /// Since the interrupts began.
     pub seconds: f64,
-    /// Samples a second of CPU time that were asked for.
+    /// Samples a second of that time that were asked for.
     pub rate_hz: u64,
     /// Interrupts in the profiled processes.
     pub interrupts: u64,
@@ -37,7 +40,7 @@ pub struct Totals {
     /// CPU time of the profiled processes since the interrupts began.
     pub on_cpu_ns: u64,
     /// Samples that are whole as far as they go (ok, truncated, less those whose record was of no
-    /// use) over CPU time times rate.
+    /// use) over CPU time times rate; in other modes than `cpu`, over `interrupts`.
     pub kept: Option<f64>,
     /// Time in the kernel half, or what looking from outside took, ns.
     pub kernel_ns: u64,
@@ -165,9 +168,15 @@ impl Totals {
         let malformed = stats.malformed + session.malformed;
         let unusable = stats.disagreed + malformed + stats.unknown_process;
         let whole = shown(&counters, &[abi::OK, abi::TRUNCATED]).saturating_sub(unusable);
-        let expected = on_cpu_ns as f64 * rate as f64 / 1e9;
+        let mode = pipeline.profile().mode;
+        let expected = match mode {
+            Mode::Cpu => on_cpu_ns as f64 * rate as f64 / 1e9,
+            // How long threads were in the state that is looked for, nobody counts.
+            _ => interrupts as f64,
+        };
         let mut totals = Self {
             backend: session.backend(),
+            mode: mode.name(),
             seconds: elapsed.as_secs_f64(),
             rate_hz: rate,
             interrupts,

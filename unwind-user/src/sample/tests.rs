@@ -1,6 +1,6 @@
 use super::*;
 use crate::layout::{Layout, Version, v3_12};
-use crate::python::frame::{DEPTH_MAX, End, Parsed, RawFrame, walk};
+use crate::python::frame::{Chain, DEPTH_MAX, End, Parsed, RawFrame, walk};
 use crate::record::fixtures;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -38,17 +38,18 @@ fn take_apart(bytes: &[u8], layout: &Layout) -> Option<(Vec<RawFrame>, End)> {
         assert_eq!(captured.get(addr.add(1), usize::MAX), None);
     }
     let mut raw = Vec::new();
-    let (first, base) = (Addr(record.header.frame), Addr(record.header.base_frame));
+    let chain = Chain::of(&record.header);
     let (end, met) = if record.header.flags & WHOLE != 0 {
         let frames = Parsed {
             layout: &layout.frame,
             memory: &captured,
         };
-        walk(layout, &frames, first, base, &mut raw)
+        walk(layout, &frames, chain, &mut raw)
     } else {
-        walk(layout, &snapshot.heads(), first, base, &mut raw)
+        walk(layout, &snapshot.heads(), chain, &mut raw)
     };
-    assert!(raw.len() <= met as usize && met <= DEPTH_MAX);
+    let functions = raw.iter().filter(|frame| frame.marker().is_none());
+    assert!(functions.count() <= met as usize && met <= DEPTH_MAX);
     Some((raw, end))
 }
 

@@ -1,6 +1,6 @@
 //! pprof: gzipped `profile.proto`, for `go tool pprof` and the many readers of that format.
 //!
-//! Samples carry their count and CPU nanoseconds, and their thread and process as labels. Written
+//! Samples carry their count and nanoseconds, and their thread and process as labels. Written
 //! as many small messages one after the other, which is the same as one large one, so that it
 //! never lies in memory whole.
 
@@ -22,7 +22,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn Write) -
     let mut strings = Strings::default();
     let rows = Rows::collect(
         profile,
-        options.recursion,
+        options,
         Part::Thread,
         |_| Vec::new(),
         |frame| Place::of_frame(profile, frame, options.lines),
@@ -76,8 +76,8 @@ fn head(profile: &Profile, strings: &mut Strings) -> Message {
         r#type: strings.id("samples"),
         unit: strings.id("count"),
     };
-    let cpu = ValueType {
-        r#type: strings.id("cpu"),
+    let time = ValueType {
+        r#type: strings.id(profile.mode.name()),
         unit: strings.id("nanoseconds"),
     };
     let mut comments = vec![title::title(profile), title::subtitle(profile)];
@@ -87,13 +87,13 @@ fn head(profile: &Profile, strings: &mut Strings) -> Message {
     let outcomes = profile.outcomes.iter();
     comments.extend(outcomes.map(|(name, count)| format!("interrupts that ended {name}: {count}")));
     Message {
-        sample_type: vec![samples, cpu],
+        sample_type: vec![samples, time],
         time_nanos: i64::try_from(profile.start_ns).unwrap_or(i64::MAX),
         duration_nanos: i64::try_from(profile.duration_ns).unwrap_or(i64::MAX),
-        period_type: Some(cpu),
+        period_type: Some(time),
         period: i64::try_from(profile.period_ns).unwrap_or(i64::MAX),
         comment: comments.iter().map(|comment| strings.id(comment)).collect(),
-        default_sample_type: cpu.r#type,
+        default_sample_type: time.r#type,
         ..Message::default()
     }
 }

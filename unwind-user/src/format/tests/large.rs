@@ -33,7 +33,7 @@ fn the_flame_graph_is_pruned_and_says_so() {
     let profile = large(200_000);
     let svg = string(Format::Flamegraph, &profile, &Options::default());
     assert!(svg.len() < SVG_BYTES_MAX, "{} bytes", svg.len());
-    assert!(svg.contains("400000 samples at 99 Hz in 2.5 s (pruned 50.0 %)"));
+    assert!(svg.contains("400000 samples at 99 Hz of CPU time in 2.5 s (pruned 50.0 %)"));
     let labels = svg::labels(&svg);
     let deep = labels.iter().filter(|label| label.starts_with("recurse ("));
     assert_eq!(deep.count(), DEPTH as usize);

@@ -9,7 +9,7 @@ mod svg;
 mod totals;
 
 use super::label::tests::text;
-use super::{Format, Lines, Options, Recursion, write};
+use super::{Format, Lines, Natives, Options, Recursion, write};
 use crate::profile::{Location, Marker, ProcessInfo, ProcessKey, Profile, ThreadInfo, ThreadKey};
 use proptest::prelude::*;
 use std::path::Path;
@@ -91,10 +91,13 @@ fn options() -> impl Strategy<Value = Options> {
     let roots = prop_oneof![Just(Roots::Merged), Just(Roots::Threads)];
     let lines = prop_oneof![Just(Lines::Line), Just(Lines::Function)];
     let recursion = prop_oneof![Just(Recursion::Unfolded), Just(Recursion::Folded)];
-    (roots, lines, recursion).prop_map(|(roots, lines, recursion)| Options {
+    let natives = prop_oneof![Just(Natives::Hidden), Just(Natives::Shown)];
+    let all = (roots, lines, recursion, natives);
+    all.prop_map(|(roots, lines, recursion, natives)| Options {
         roots,
         lines,
         recursion,
+        natives,
     })
 }
 
@@ -182,6 +185,31 @@ fn markers_are_frames() {
     count(&mut profile, THREAD, &[], 6);
     let folded = string(Format::Folded, &profile, &Options::default());
     assert_eq!(folded, "[no Python frames] 6\n[truncated];<GC> 5\n");
+}
+
+#[test]
+fn native_code_is_shown_where_it_is_asked_for() {
+    let mut profile = profile();
+    let function = profile.tables.function("f", "a.py", 1);
+    let f = profile.tables.frame(function, Location::at_line(3));
+    let native = profile.tables.marker(Marker::Native);
+    let stacks = [(&[f, native, f][..], 5), (&[f, f], 6)];
+    for (frames, samples) in stacks {
+        let stack = profile.tables.stack(frames.iter().copied());
+        profile.add(THREAD, stack, samples);
+    }
+    let shown = |natives| {
+        let options = Options {
+            natives,
+            ..Options::default()
+        };
+        string(Format::Folded, &profile, &options)
+    };
+    assert_eq!(shown(Natives::Hidden), "f (a.py:3);f (a.py:3) 11\n");
+    assert_eq!(
+        shown(Natives::Shown),
+        "f (a.py:3);<native>;f (a.py:3) 5\nf (a.py:3);f (a.py:3) 6\n"
+    );
 }
 
 proptest! {

@@ -104,7 +104,7 @@ fn markup_in_names_stays_text() {
         svg.contains(r"a &lt;b&gt; &amp; ]]&gt;\u{1b} (CPython 3.14.2, pid 7)"),
         "{svg}"
     );
-    assert!(svg.contains("7 samples at 99 Hz in 2.5 s"));
+    assert!(svg.contains("7 samples at 99 Hz of CPU time in 2.5 s"));
 }
 
 #[test]

@@ -1,24 +1,22 @@
-//! When a thread's next sample is due: a sample stands for a period of CPU time, as in the
-//! interrupt.
+//! When a thread's next sample is due: a sample stands for a period of the thread's time, which is CPU
+//! time, as in the interrupt, or all time.
 //!
-//! Looks come at a steady pace of the wall clock, and meet a thread that waits for a CPU like one
+//! Looks come at a steady pace of the wall clock. Where CPU time counts, they meet a thread that waits for a CPU like one
 //! that runs. So what they meet becomes a sample only while the thread has used CPU time that no
 //! sample stands for yet. Which moments those are does not depend on what the thread does there.
 
-/// Periods that may wait for a look that meets the thread running: a thread that runs in short
-/// bursts is met by chance, sometimes late.
-const PERIODS_MAX: u64 = 64;
-
-/// CPU time of a thread that no sample stands for yet.
+/// Time of a thread that no sample stands for yet.
 #[derive(Debug)]
 pub(super) struct Bank {
-    /// CPU time, ns, that samples stand for, that was missed, or that came before.
+    /// Time, ns, that samples stand for, that was missed, or that came before.
     accounted: u64,
-    /// CPU time, ns, that it has used.
+    /// Time, ns, that it has used.
     used: u64,
+    /// Periods that may wait for a look.
+    periods_max: u64,
 }
 
-/// What a look at a running thread amounts to.
+/// What a look at a thread amounts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     /// It is a sample.
@@ -28,11 +26,12 @@ pub(super) struct Due {
 }
 
 impl Bank {
-    /// Nothing waits of a thread that has used `used` ns.
-    pub(super) const fn new(used: u64) -> Self {
+    /// Nothing waits of a thread that has used `used` ns, and `periods_max` periods may.
+    pub(super) const fn new(used: u64, periods_max: u64) -> Self {
         Self {
             accounted: used,
             used,
+            periods_max,
         }
     }
 
@@ -45,7 +44,7 @@ impl Bank {
     pub(super) fn look(&mut self, used: u64, period: u64) -> Due {
         self.note(used);
         let waiting = self.waiting(period);
-        let missed = waiting.saturating_sub(PERIODS_MAX);
+        let missed = waiting.saturating_sub(self.periods_max);
         let is_sample = waiting > 0;
         self.accounted += (missed + u64::from(is_sample)) * period.max(1);
         Due { is_sample, missed }
@@ -58,7 +57,7 @@ impl Bank {
         waiting
     }
 
-    /// CPU time, ns, that its thread has used.
+    /// Time, ns, that its thread has used.
     #[cfg(test)]
     pub(super) const fn used(&self) -> u64 {
         self.used
@@ -73,9 +72,11 @@ impl Bank {
 mod tests {
     use super::*;
 
+    const PERIODS_MAX: u64 = 64;
+
     /// Looks once a period of 1,000 at a thread that gets `share` of a CPU, in percent.
     fn looks(share: u64, turns: u64) -> (u64, u64) {
-        let mut bank = Bank::new(0);
+        let mut bank = Bank::new(0, PERIODS_MAX);
         let (mut samples, mut missed) = (0, 0);
         for turn in 1..=turns {
             let due = bank.look(turn * share * 10, 1000);
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn time_before_the_first_look_does_not_count() {
-        let mut bank = Bank::new(5000);
+        let mut bank = Bank::new(5000, PERIODS_MAX);
         let none = Due {
             is_sample: false,
             missed: 0,
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_waits_when_a_thread_leaves_is_missed() {
-        let mut bank = Bank::new(500);
+        let mut bank = Bank::new(500, PERIODS_MAX);
         assert!(bank.look(5500, 1000).is_sample);
         bank.note(5900);
         assert_eq!(bank.miss(1000), 4);

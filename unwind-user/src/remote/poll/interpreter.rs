@@ -13,12 +13,16 @@ use unwind_ebpf::abi::{
 
 use super::Pace;
 use super::table::{Entry, Place};
-use super::thread::{Counts, Look, Thread};
+use super::thread::{Counts, Kept, Look, Thread};
 use crate::memory::{Addr, Memory as _, Process};
 use crate::process::namespace;
+use crate::profile::Mode;
+use crate::python::exception::has_exception;
 use crate::python::tstate::{self, ThreadState};
 use crate::remote::capture::{Capture, Origin, Sampled, Vouched};
 use crate::remote::still::{Reader, Still};
+use crate::run::session::monotonic_ns;
+use crate::sample::set_time;
 
 /// Between two readings of the list of threads, if nothing tells of a change.
 const LIST_EVERY: Duration = Duration::from_millis(50);
@@ -95,6 +99,10 @@ impl Interpreter {
         outlet: &mut dyn Outlet,
     ) {
         self.list();
+        if pace.mode != Mode::Cpu {
+            // The time of threads that left Python does not count.
+            self.threads.retain(|thread| !thread.states.is_empty());
+        }
         let mut threads = std::mem::take(&mut self.threads);
         let mut nth = 0;
         threads.retain_mut(|thread| {
@@ -103,10 +111,10 @@ impl Interpreter {
                 return true;
             }
             let tid = thread.tid;
-            let mut capture = |states: &[ThreadState], still: &Still<'_>, time| {
-                self.moment(tid, states, still, time)
+            let mut take = |states: &[ThreadState], still: &Still<'_>, time| {
+                self.moment(pace.mode, tid, states, still, time)
             };
-            let looked = thread.look(reader, pace, nth <= pace.open_max, &mut capture);
+            let looked = thread.look(reader, pace, nth <= pace.open_max, &mut take);
             let has_ended = looked.as_ref().is_err_and(has_ended);
             let mut look = looked.unwrap_or_else(|error| {
                 tracing::debug!(%error, pid = self.pid, tid, "cannot look at a thread");
@@ -115,7 +123,14 @@ impl Interpreter {
             if has_ended {
                 look.missed += thread.leave(pace);
             }
-            self.pass_on(look, counters, outlet);
+            if look.is_as_before {
+                pass_on_again(thread, look, counters, outlet);
+            } else {
+                self.pass_on(look, counters, outlet);
+                if let Some(outcome) = look.outcome.filter(|_| thread.is_asleep()) {
+                    thread.kept = Some(self.kept(outcome));
+                }
+            }
             !has_ended
         });
         self.threads = threads;
@@ -129,27 +144,33 @@ impl Interpreter {
 
     /// Counts what a look amounts to, and passes the record of a stack on.
     fn pass_on(&self, look: Look, counters: &mut Counters, outlet: &mut dyn Outlet) {
-        let mut count = |outcome: Outcome, times| {
-            if let Some(count) = counters.outcomes.get_mut(outcome as usize) {
-                *count += times;
-            }
-        };
-        count(MISSED, look.missed);
+        count(counters, MISSED, look.missed);
         let Some(outcome) = look.outcome else {
             return;
         };
-        let record = self.capture.bytes();
-        if !matches!(outcome, OK | TRUNCATED | PAGE_FAULT) || record.is_empty() {
-            return count(outcome, 1);
-        }
+        let record = self.record(outcome);
         let (off_chunk, identities) = self.capture.carried();
-        if !outlet.submit(record, identities != 0) {
-            return count(RING_FULL, 1);
+        if !submit(record, outcome, identities != 0, counters, outlet) || record.is_empty() {
+            return;
         }
-        count(outcome, 1);
-        counters.bytes += record.len() as u64;
         counters.frames_off_chunk += off_chunk;
         counters.identities += identities;
+    }
+
+    /// The record that was captured last, if its outcome has one.
+    fn record(&self, outcome: Outcome) -> &[u8] {
+        match outcome {
+            OK | TRUNCATED | PAGE_FAULT => self.capture.bytes(),
+            _ => &[],
+        }
+    }
+
+    /// What stays true of a thread that was captured asleep.
+    fn kept(&self, outcome: Outcome) -> Kept {
+        Kept {
+            outcome,
+            record: self.record(outcome).to_vec(),
+        }
     }
 
     /// Reads the list of threads anew when it may have changed.
@@ -211,14 +232,18 @@ impl Interpreter {
         Some((interp, self.memory.addr(threads).ok()?))
     }
 
-    /// Captures a thread that holds still.
+    /// Captures a thread that holds still. None if it is no sample in this mode.
     fn moment(
         &mut self,
+        mode: Mode,
         tid: i32,
         states: &[ThreadState],
         still: &Still<'_>,
         time: u64,
-    ) -> Outcome {
+    ) -> Option<Outcome> {
+        // What is passed on again later must tell all of itself.
+        self.capture
+            .carry_all(mode != Mode::Cpu && still.state != b'R');
         self.capture.set_sampled(Sampled {
             pid: self.pid.cast_unsigned(),
             tid: tid.cast_unsigned(),
@@ -241,11 +266,22 @@ impl Interpreter {
                 self.is_stale = true;
                 outcome = FOREIGN_STATE;
             } else if is_only || self.capture.flags() & HOLDS_GIL != 0 {
-                return taken.unwrap_or_else(|outcome| outcome);
+                let is_sample = match mode {
+                    Mode::Cpu | Mode::Wall => true,
+                    Mode::Gil => self.capture.flags() & HOLDS_GIL != 0,
+                    Mode::Exception => {
+                        let has = has_exception(&self.memory, &self.place.layout, state.addr);
+                        has == Some(true)
+                    }
+                };
+                return is_sample.then(|| taken.unwrap_or_else(|outcome| outcome));
             }
         }
         // Which of its interpreters a thread is in cannot be told while it holds no GIL.
-        outcome
+        match mode {
+            Mode::Cpu | Mode::Wall => Some(outcome),
+            Mode::Gil | Mode::Exception => None,
+        }
     }
 
     /// Whether a state can be run by another thread than it names.
@@ -253,6 +289,42 @@ impl Interpreter {
         let layout = &self.place.layout;
         let id = || self.memory.u64(state.interp.add(layout.interp.id));
         layout.sub_states_keep_ids() && id() != Ok(0)
+    }
+}
+
+/// Passes on again what a thread that did not wake up since was last.
+fn pass_on_again(
+    thread: &mut Thread,
+    look: Look,
+    counters: &mut Counters,
+    outlet: &mut dyn Outlet,
+) {
+    count(counters, MISSED, look.missed);
+    if let Some(Kept { outcome, record }) = &mut thread.kept {
+        set_time(record, monotonic_ns());
+        submit(record, *outcome, false, counters, outlet);
+    }
+}
+
+/// Counts a sample and passes its record on, if it has one. Whether there was room.
+fn submit(
+    record: &[u8],
+    outcome: Outcome,
+    is_urgent: bool,
+    counters: &mut Counters,
+    outlet: &mut dyn Outlet,
+) -> bool {
+    let has_room = record.is_empty() || outlet.submit(record, is_urgent);
+    count(counters, if has_room { outcome } else { RING_FULL }, 1);
+    if has_room {
+        counters.bytes += record.len() as u64;
+    }
+    has_room
+}
+
+fn count(counters: &mut Counters, outcome: Outcome, times: u64) {
+    if let Some(count) = counters.outcomes.get_mut(outcome as usize) {
+        *count += times;
     }
 }
 

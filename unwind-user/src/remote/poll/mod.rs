@@ -6,6 +6,8 @@
 //! too. What a look meets becomes a sample when the thread has used a period of CPU time since the
 //! last one (`bank`): as many samples as interrupts would have been, whoever waits for a CPU.
 //! Turns that come late are not made good in bursts; periods without a sample count as missed.
+//! In the other modes ([`Mode`]) a look becomes a sample when a period of all time has passed, and
+//! waiting threads are looked at, too: one that did not wake up since is as it was.
 //!
 //! Between turns we sleep on the CPU where we were last: whoever wakes up there gets it at once,
 //! whoever is moved there waits behind the thread for a time slice.
@@ -37,6 +39,7 @@ use crate::bpf::LoadError;
 use crate::layout::Layout;
 use crate::memory::Addr;
 use crate::pipeline::Vouch;
+use crate::profile::Mode;
 use crate::sampler::{Marks, Sampler, Table};
 use image::Seen;
 use table::Table as Processes;
@@ -71,6 +74,8 @@ struct Shared {
     waiting: AtomicU64,
     ring_bytes: u64,
     readiness: EventFd,
+    mode: Mode,
+    is_blocking: bool,
     is_stopped: AtomicBool,
     /// The process that is looked at now; 0 between them.
     polled: AtomicU32,
@@ -79,7 +84,9 @@ struct Shared {
 /// How often threads are looked at, and at what expense.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// CPU time for which a sample stands.
+    /// Which time samples stand for.
+    mode: Mode,
+    /// How much of it.
     period: Duration,
     /// Threads of a process whose files in `/proc` are kept open.
     open_max: usize,
@@ -92,11 +99,12 @@ impl Pace {
 }
 
 impl Poller {
-    /// A poller without processes. `ring_bytes` of records may wait.
+    /// A poller without processes. `ring_bytes` of records may wait; samples stand for the time that
+    /// `mode` tells; threads that run are stopped for a look, if `is_blocking`.
     ///
     /// # Errors
     /// As `eventfd(2)`.
-    pub fn new(ring_bytes: u32) -> io::Result<Self> {
+    pub fn new(ring_bytes: u32, mode: Mode, is_blocking: bool) -> io::Result<Self> {
         let vouched: Vouched = (0..VOUCHED_SLOTS).map(|_| AtomicU64::new(0)).collect();
         let (sender, records) = channel();
         Ok(Self {
@@ -106,6 +114,8 @@ impl Poller {
                 waiting: AtomicU64::new(0),
                 ring_bytes: u64::from(ring_bytes),
                 readiness: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+                mode,
+                is_blocking,
                 is_stopped: AtomicBool::new(false),
                 polled: AtomicU32::new(0),
             }),
@@ -293,7 +303,7 @@ mod tests {
             // Ends when the test does.
             let _ = goes_on.recv();
         });
-        let mut poller = Poller::new(1 << 16).expect("an eventfd");
+        let mut poller = Poller::new(1 << 16, Mode::Cpu, false).expect("an eventfd");
         poller.thread = Some(Polling { thread, end });
         poller.stop();
         assert!(poller.shared.is_stopped.load(Ordering::Acquire));

@@ -1,4 +1,4 @@
-//! One thread that is looked at, and the CPU time that samples of it stand for.
+//! One thread that is looked at, and the time that samples of it stand for.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use unwind_ebpf::abi::{MOVING, Outcome};
 use super::Pace;
 use super::bank::{Bank, Due};
 use crate::process::Stat;
+use crate::profile::Mode;
 use crate::python::tstate::ThreadState;
 use crate::remote::still::{Reader, Still, Watched};
 use crate::run::session::monotonic_ns;
@@ -17,6 +18,11 @@ use crate::run::session::monotonic_ns;
 const TRIES: usize = 3;
 /// The start of a thread is told in ticks of 10 ms.
 const START_TICK: Duration = Duration::from_millis(10);
+/// Periods of CPU time that may wait for a look that meets the thread running: a thread that runs in
+/// short bursts is met by chance, sometimes late.
+const BURSTS_MAX: u64 = 64;
+/// Periods of all time that may wait: turns come a little early and a little late.
+const LATE_MAX: u64 = 2;
 
 /// A thread, and its states, one for each interpreter that it entered: none while it runs no Python.
 #[derive(Debug)]
@@ -30,6 +36,16 @@ pub(super) struct Thread {
     bank: Option<Bank>,
     /// Times that it had been given a CPU when it was found asleep; none when it was not.
     asleep: Option<u64>,
+    /// What a sample of it was then, if it was one.
+    pub(super) kept: Option<Kept>,
+}
+
+/// A sample that stays true while its thread is asleep.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) outcome: Outcome,
+    /// With all identities; empty where the outcome has none.
+    pub(super) record: Vec<u8>,
 }
 
 /// Which of a thread's CPU time is accounted for.
@@ -43,14 +59,19 @@ pub(super) enum Counts {
     All,
 }
 
-/// What a look at a thread amounts to; by default, that it does not run.
+/// What a look at a thread amounts to; by default, that it is no sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Look {
     /// Samples that there was no look for.
     pub(super) missed: u64,
     /// Its outcome, if it is a sample.
     pub(super) outcome: Option<Outcome>,
+    /// It is what the last one was: the thread did not wake up.
+    pub(super) is_as_before: bool,
 }
+
+/// Takes what may be a sample, from a thread's states, and says what became of it, if it is one.
+pub(super) type Take<'a> = dyn FnMut(&[ThreadState], &Still<'_>, u64) -> Option<Outcome> + 'a;
 
 impl Thread {
     pub(super) const fn new(pid: i32, tid: i32, counts: Counts) -> Self {
@@ -62,10 +83,16 @@ impl Thread {
             watched: None,
             bank: None,
             asleep: None,
+            kept: None,
         }
     }
 
-    /// Looks at it; `capture` takes what is a sample, from its states, and says what became of it.
+    /// Whether it was asleep when it was looked at last.
+    pub(super) const fn is_asleep(&self) -> bool {
+        self.asleep.is_some()
+    }
+
+    /// Looks at it; `take` takes what may be a sample.
     ///
     /// # Errors
     /// As [`Watched::open`] and [`Watched::usage`]: it has ended, or cannot be seen.
@@ -74,31 +101,35 @@ impl Thread {
         reader: &Reader,
         pace: Pace,
         is_kept_open: bool,
-        capture: &mut dyn FnMut(&[ThreadState], &Still<'_>, u64) -> Outcome,
+        take: &mut Take<'_>,
     ) -> io::Result<Look> {
         let watched = match self.watched.take() {
             Some(watched) => watched,
             None => Watched::open(self.pid, self.tid)?,
         };
-        let look = self.look_at(&watched, reader, pace.nanoseconds(), capture)?;
+        let period = pace.nanoseconds();
+        let look = match pace.mode {
+            Mode::Cpu => self.look_while_it_runs(&watched, reader, period, take)?,
+            _ => self.look_anyway(&watched, reader, period, take)?,
+        };
         if is_kept_open {
             self.watched = Some(watched);
         }
         Ok(look)
     }
 
-    /// Periods of its CPU time that no sample will stand for when it is looked at no more.
+    /// Periods of its time that no sample will stand for when it is looked at no more.
     pub(super) fn leave(&mut self, pace: Pace) -> u64 {
         let bank = self.bank.as_mut();
         bank.map_or(0, |bank| bank.miss(pace.nanoseconds()))
     }
 
-    fn look_at(
+    fn look_while_it_runs(
         &mut self,
         watched: &Watched,
         reader: &Reader,
         period: u64,
-        capture: &mut dyn FnMut(&[ThreadState], &Still<'_>, u64) -> Outcome,
+        take: &mut Take<'_>,
     ) -> io::Result<Look> {
         let usage = watched.usage()?;
         if self.asleep == Some(usage.turns) {
@@ -136,14 +167,51 @@ impl Thread {
             if !*is_due.get_or_insert_with(|| look.add(bank.look(still.usage.run, period))) {
                 return Ok(look);
             }
-            let outcome = capture(&self.states, &still, time);
+            let outcome = take(&self.states, &still, time);
             if still.held() {
-                look.outcome = Some(outcome);
+                look.outcome = outcome;
                 return Ok(look);
             }
         }
         if is_due.is_none() {
             look.add(bank.look(usage.run, period));
+        }
+        Ok(look)
+    }
+
+    fn look_anyway(
+        &mut self,
+        watched: &Watched,
+        reader: &Reader,
+        period: u64,
+        take: &mut Take<'_>,
+    ) -> io::Result<Look> {
+        let now = monotonic_ns();
+        let mut look = Look::default();
+        let bank = self.bank.get_or_insert_with(|| Bank::new(now, LATE_MAX));
+        if !look.add(bank.look(now, period)) {
+            return Ok(look);
+        }
+        if self.asleep == Some(watched.usage()?.turns) {
+            look.is_as_before = true;
+            return Ok(look);
+        }
+        (self.asleep, self.kept) = (None, None);
+        let seen = watched.stat()?;
+        for _ in 0..TRIES {
+            let time = monotonic_ns();
+            let still = match reader.hold(watched, &seen) {
+                Ok(Some(still)) => still,
+                Ok(None) => continue,
+                // It has ended since.
+                Err(_) => break,
+            };
+            let outcome = take(&self.states, &still, time);
+            if still.held() {
+                self.asleep = (still.state != b'R').then_some(still.usage.turns);
+                look.outcome = outcome;
+                break;
+            }
         }
         Ok(look)
     }
@@ -157,7 +225,7 @@ impl Counts {
             Self::FromStart(since) => stat.age() <= since.elapsed() + START_TICK,
             Self::All => true,
         };
-        Bank::new(if counts_all { 0 } else { used })
+        Bank::new(if counts_all { 0 } else { used }, BURSTS_MAX)
     }
 }
 
@@ -180,6 +248,7 @@ mod tests {
     use super::*;
 
     const PACE: Pace = Pace {
+        mode: Mode::Cpu,
         period: Duration::from_millis(1),
         open_max: 1,
     };
@@ -222,7 +291,7 @@ mod tests {
 
     fn look(thread: &mut Thread) -> io::Result<Look> {
         let reader = Reader::new().expect("our own affinity");
-        thread.look(&reader, PACE, true, &mut |_, _, _| OK)
+        thread.look(&reader, PACE, true, &mut |_, _, _| Some(OK))
     }
 
     #[test]
@@ -273,6 +342,7 @@ mod tests {
             let moving = |missed| Look {
                 missed,
                 outcome: Some(MOVING),
+                ..Look::default()
             };
             assert_eq!(look_at(6_000_000), moving(0));
             assert_eq!(look_at(6_500_000), Look::default());

@@ -72,9 +72,11 @@ impl Turns {
             records,
             event: Vec::new(),
         };
+        let mut reader = Reader::new()?;
+        reader.set_blocking(shared.is_blocking);
         Ok(Self {
             shared,
-            reader: Reader::new()?,
+            reader,
             outlet,
             period: Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX).max(1),
             open_max: files_max()? / FILES_A_THREAD / 2,
@@ -147,6 +149,7 @@ impl Turns {
 
     fn pace(&self) -> Pace {
         Pace {
+            mode: self.shared.mode,
             period: self.period,
             open_max: self.open_max / self.interpreters.len().max(1),
         }

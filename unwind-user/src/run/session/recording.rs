@@ -40,6 +40,7 @@ impl Session {
         let profile = self.pipeline.profile();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let start = Start {
+            mode: profile.mode,
             period_ns: profile.period_ns,
             start_ns: profile.start_ns,
             kernel: kernel.trim_end().to_owned(),
