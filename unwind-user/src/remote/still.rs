@@ -10,7 +10,7 @@
 //! What the thread's own frames hold a reference to, their code objects above all, stays. It costs
 //! the target the time that we take on that CPU, where it would have run.
 //!
-//! Where the user asked for it, threads that run are stopped instead ([`super::stop`]): then none
+//! Where the user asked for it, threads that run are stopped instead (`stop.rs`): then none
 //! moves, and each costs more.
 //!
 //! Sources: `proc_pid_stat(5)` (`processor`), `proc_pid_schedstat(5)` (`sum_exec_runtime`, and
