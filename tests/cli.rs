@@ -1,7 +1,5 @@
 //! `unwind run` as a person meets it: the built program, its exit codes, files and words.
 
-#[path = "cli/blocking.rs"]
-mod blocking;
 #[path = "cli/children.rs"]
 mod children;
 #[path = "cli/clean.rs"]

@@ -15,35 +15,22 @@ const KEPT: f64 = 0.95;
 /// Runs that a starved machine may spoil: whoever looks from outside needs a CPU in time.
 const ATTEMPTS: usize = 3;
 
-/// The same where threads are stopped: turns may come late still.
-const KEPT_BLOCKING: f64 = 0.98;
-
 fn judged(
     python: &Python,
     shape: &str,
     duration: &str,
 ) -> Result<(Program, Profile, Verdict), String> {
-    judged_with(python, shape, duration, KEPT, &[])
-}
-
-fn judged_with(
-    python: &Python,
-    shape: &str,
-    duration: &str,
-    least: f64,
-    more: &[&str],
-) -> Result<(Program, Profile, Verdict), String> {
     let program = Program::start(python, "shapes.py", &[shape])?;
     let rules = Rules::read(&program.said)?;
     let rate = ["--rate", "1000", "--duration", duration];
-    let options = [&["-F", "--backend", "remote"], &rate[..], more].concat();
+    let options = [&["-F", "--backend", "remote"], &rate[..]].concat();
     let mut told = Vec::new();
     for _ in 0..ATTEMPTS {
         let profile = profile(program.pid, &options)?;
         adds_up(&profile)?;
         let verdict = rules.judge(&profile);
         verdict.all_good()?;
-        if profile.number("kept") >= least {
+        if profile.number("kept") >= KEPT {
             return Ok((program, profile, verdict));
         }
         told.push(format!(
@@ -69,24 +56,6 @@ fn measured(profile: &Profile) -> String {
 fn remote_oracle() {
     for_each("remote-oracle", |python| {
         let (mut program, profile, verdict) = judged(python, "chain", duration())?;
-        let shares = shares(&mut program, &verdict)?;
-        Ok(format!("{}; {shares}", measured(&profile)))
-    });
-}
-
-#[test]
-fn remote_blocking() {
-    for_each("remote-blocking", |python| {
-        let more = ["--blocking"];
-        let (mut program, profile, verdict) =
-            judged_with(python, "chain", duration(), KEPT_BLOCKING, &more)?;
-        let outcomes = profile.outcomes();
-        if outcomes
-            .iter()
-            .any(|(name, count)| name == "moving" && *count > 0)
-        {
-            return Err(format!("a stopped thread moved: {}", measured(&profile)));
-        }
         let shares = shares(&mut program, &verdict)?;
         Ok(format!("{}; {shares}", measured(&profile)))
     });

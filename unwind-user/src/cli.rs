@@ -108,11 +108,6 @@ pub struct RunArgs {
     #[arg(short, long, value_name = "MODE", default_value = "cpu")]
     pub mode: TimeArg,
 
-    /// With --backend remote: stop a thread that runs (ptrace) while it is read, so that none is
-    /// missed. Slows the process down.
-    #[arg(long)]
-    pub blocking: bool,
-
     /// What drives the sampling: `cpu-clock` works everywhere, `cycles` needs hardware counters.
     #[arg(long, value_name = "EVENT", default_value = "cpu-clock")]
     pub event: EventArg,
@@ -164,10 +159,6 @@ pub struct DumpArgs {
     /// Show `<native>` where C code called Python, such as between `sorted()` and its key function.
     #[arg(long)]
     pub native: bool,
-
-    /// Stop all threads meanwhile (ptrace), for some milliseconds: shows all at one moment.
-    #[arg(long)]
-    pub blocking: bool,
 }
 
 /// Threads to show.

@@ -40,7 +40,6 @@ fn main() -> ExitCode {
                 ModeArg::Exception => dump::Mode::Exception,
             },
             natives: args.native,
-            blocking: args.blocking,
         }),
         Command::Report(args) => report(args),
     };
@@ -109,7 +108,6 @@ fn run_options(args: &RunArgs) -> anyhow::Result<Options> {
             TimeArg::Gil => Mode::Gil,
             TimeArg::Exception => Mode::Exception,
         },
-        blocking: args.blocking,
         event: match args.event {
             EventArg::CpuClock => Event::CpuClock,
             EventArg::Cycles => Event::Cycles,

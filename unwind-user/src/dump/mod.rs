@@ -28,8 +28,6 @@ pub struct Options {
     pub mode: Mode,
     /// Show where C code called Python.
     pub natives: bool,
-    /// Stop all threads meanwhile.
-    pub blocking: bool,
 }
 
 /// Which threads are shown.
@@ -137,7 +135,6 @@ fn write(dumps: &[Dump], is_json: bool, out: &mut dyn Write) -> io::Result<()> {
 
 fn read(pid: u32, options: &Options) -> Result<Dump, AttachError> {
     let mut unwinder = Unwinder::attach(pid)?;
-    unwinder.set_blocking(options.blocking);
     let Threads { mut list, is_whole } = unwinder.threads()?;
     list.retain(|thread| options.mode.shows(thread));
     if !options.natives {

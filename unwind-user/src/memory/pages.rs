@@ -4,22 +4,23 @@
 //! or a file system in user space stands behind it, by a process that may never do so. Reading it
 //! waits in the kernel, and only a signal that ends us ends that (`handle_userfault`, Linux 4.3+).
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::LazyLock;
 
-use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::Addr;
 
-/// Bits of an entry of `/proc/PID/pagemap` (Linux: `Documentation/admin-guide/mm/pagemap.rst`): the
-/// page is in memory, or in swap.
-const THERE: u64 = 1 << 63 | 1 << 62;
+/// Bit of an entry of `/proc/PID/pagemap` (Linux: `Documentation/admin-guide/mm/pagemap.rst`): the
+/// page is in memory. (That it is in swap is said of marks of a userfaultfd, too.)
+const THERE: u64 = 1 << 63;
+/// No address of a process has these bits.
+const NO_ADDRESS: u64 = 0xff << 56;
 /// Entries read in one call.
 const ENTRIES: usize = 64;
 /// Pages that are remembered for a moment: many small reads are of few pages.
@@ -38,7 +39,7 @@ static PAGE: LazyLock<u64> = LazyLock::new(|| {
 pub(super) struct Pages {
     pid: i32,
     /// Its `/proc/PID/pagemap`; that of the program which ran when it was opened.
-    map: OnceCell<File>,
+    map: RefCell<Option<File>>,
     recent: Recent,
 }
 
@@ -82,7 +83,7 @@ impl Pages {
     pub(super) const fn new(pid: i32) -> Self {
         Self {
             pid,
-            map: OnceCell::new(),
+            map: RefCell::new(None),
             recent: Recent::new(),
         }
     }
@@ -92,16 +93,18 @@ impl Pages {
     pub(super) fn may_wait(&self, addr: Addr, len: usize) -> bool {
         match self.are_there(addr, len) {
             Ok(are_there) => !are_there,
-            // Without a file we can still be careful.
-            Err(error) => error.raw_os_error() == Some(Errno::EMFILE as i32),
+            // No such file: no such process, most likely. If it cannot be opened, we are careful.
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
 
     fn are_there(&self, addr: Addr, len: usize) -> io::Result<bool> {
-        let first = addr.0 / *PAGE;
-        // What wraps is not mapped, so nobody is waited for.
-        let last = addr.0.saturating_add(len.saturating_sub(1) as u64) / *PAGE;
-        let mut next = first;
+        let end = addr.0.saturating_add(len.saturating_sub(1) as u64);
+        if end & NO_ADDRESS != 0 {
+            // Nothing is mapped there, so nobody is waited for.
+            return Ok(true);
+        }
+        let (mut next, last) = (addr.0 / *PAGE, end / *PAGE);
         self.recent.tick();
         while next <= last {
             if self.recent.has(next) {
@@ -110,13 +113,9 @@ impl Pages {
             }
             let mut entries = [0; 8 * ENTRIES];
             let count = usize::try_from(last - next + 1).map_or(ENTRIES, |left| left.min(ENTRIES));
-            let read = self
-                .map()?
-                .read_at(&mut entries[..8 * count], next.saturating_mul(8))?
-                / 8;
+            let read = self.entries(&mut entries[..8 * count], next)?;
             if read == 0 {
-                // Behind the last page, or of a program that has ended: the read itself says so.
-                return Ok(true);
+                return Ok(false);
             }
             let (entries, _) = entries[..8 * read].as_chunks();
             for entry in entries {
@@ -130,12 +129,20 @@ impl Pages {
         Ok(true)
     }
 
-    fn map(&self) -> io::Result<&File> {
-        if let Some(map) = self.map.get() {
-            return Ok(map);
+    /// Reads entries from that of `page` on; returns how many.
+    fn entries(&self, into: &mut [u8], page: u64) -> io::Result<usize> {
+        let mut map = self.map.borrow_mut();
+        if let Some(map) = &*map {
+            let read = map.read_at(into, 8 * page)? / 8;
+            if read > 0 {
+                return Ok(read);
+            }
+            // Its program has ended, and the process may have become another.
         }
-        let map = File::open(format!("/proc/{}/pagemap", self.pid))?;
-        Ok(self.map.get_or_init(|| map))
+        let opened = File::open(format!("/proc/{}/pagemap", self.pid))?;
+        let read = opened.read_at(into, 8 * page)? / 8;
+        *map = Some(opened);
+        Ok(read)
     }
 }
 

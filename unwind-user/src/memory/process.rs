@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::pages::Pages;
 use super::{Addr, Fault, Memory, Piece, Reads};
-use crate::patience::patiently;
+use crate::patience::{Unfinished, patiently};
 
 /// Pieces asked for in one call: enough that the call itself costs little, few enough that their
 /// descriptions lie on the stack. (The kernel takes 1,024.)
@@ -100,17 +100,21 @@ impl Process {
         if self.is_silent.get() {
             return Err(silent);
         }
-        let read = patiently(move || {
+        let read = patiently(pid.as_raw(), move || {
             let mut bytes = vec![0; len];
             let read = read_whole(pid, addr, &mut bytes);
             (read, bytes)
         });
-        let Some((read, bytes)) = read else {
-            self.is_silent.set(true);
-            tracing::warn!(
-                "{silent}: its pages that are not there yet are not waited for any more"
-            );
-            return Err(silent);
+        let (read, bytes) = match read {
+            Ok(read) => read,
+            Err(Unfinished::Late) => {
+                self.is_silent.set(true);
+                tracing::warn!(
+                    "{silent}: its pages that are not there yet are not waited for any more"
+                );
+                return Err(silent);
+            }
+            Err(Unfinished::NotBegun) => return Err(Fault { addr, len }.into()),
         };
         buf.copy_from_slice(&bytes);
         Ok(read)

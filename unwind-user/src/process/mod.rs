@@ -44,8 +44,8 @@ impl Identity {
     pub fn of(pid: i32) -> io::Result<Self> {
         let stat = Stat::of(pid)?;
         // The kernel reads it in the process's memory, where it may have to wait for a page.
-        let command = patiently(move || std::fs::read(format!("/proc/{pid}/cmdline")));
-        let command = command.transpose()?.unwrap_or_default();
+        let command = patiently(pid, move || std::fs::read(format!("/proc/{pid}/cmdline")));
+        let command = command.unwrap_or_else(|_| Ok(Vec::new()))?;
         Ok(Self {
             pid,
             start_time: stat.start_time,

@@ -62,15 +62,6 @@ pub enum AttachError {
         /// The process asked for.
         pid: i32,
     },
-    /// Its threads cannot be stopped.
-    #[error(
-        "the threads of process {pid} cannot be stopped: somebody traces it already (a debugger, \
-         strace), or may not be traced by us"
-    )]
-    Traced {
-        /// The process asked for.
-        pid: i32,
-    },
     /// No interpreter was found, and there is a file that may be one.
     #[error(
         "not permitted to open {path}, which process {pid} runs: run as root or with \

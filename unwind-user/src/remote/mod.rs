@@ -28,7 +28,6 @@ pub mod capture;
 mod codes;
 pub mod poll;
 pub mod still;
-mod stop;
 mod thread;
 
 use std::collections::HashMap;
@@ -47,7 +46,6 @@ use crate::sample::Snapshot;
 use capture::{Capture, Origin};
 use codes::Codes;
 use still::{Reader, Still, Watched};
-use stop::Stopped;
 
 pub use thread::{Frame, Function, Incomplete, Stack, Thread, Threads};
 
@@ -68,7 +66,6 @@ pub struct Unwinder {
     snapshot: Snapshot,
     raw: Vec<RawFrame>,
     codes: Codes,
-    is_blocking: bool,
 }
 
 impl Unwinder {
@@ -92,27 +89,16 @@ impl Unwinder {
             snapshot: Snapshot::default(),
             raw: Vec::new(),
             codes: Codes::default(),
-            is_blocking: false,
         })
-    }
-
-    /// Stops all threads while they are read, if `is_blocking`: then all are shown at one moment.
-    pub fn set_blocking(&mut self, is_blocking: bool) {
-        self.is_blocking = is_blocking;
     }
 
     /// The stacks of all threads that have a Python thread state. A thread that cannot be read is
     /// listed, and why.
     ///
     /// # Errors
-    /// [`AttachError::Gone`] when the process has ended, [`AttachError::Traced`] when its threads
-    /// are to be stopped and cannot be.
+    /// [`AttachError::Gone`] when the process has ended.
     pub fn threads(&mut self) -> Result<Threads, AttachError> {
         let pid = self.process.pid;
-        let stopped = match self.is_blocking {
-            true => Stopped::all(pid).map_err(|_| AttachError::Traced { pid })?,
-            false => Stopped::default(),
-        };
         let mut listed = tstate::threads(&self.memory, &self.layout, self.runtime);
         // One that no thread uses has no id.
         listed.states.retain(|state| state.thread_id != 0);
@@ -126,14 +112,8 @@ impl Unwinder {
         for state in &listed.states {
             let native = &state.native_thread_id;
             let is_only = states_of.get(native) == Some(&1);
-            let tid = tids.get(native).copied();
-            let mut thread = self.thread(state, tid, is_only);
-            if let Some(before) = tid.and_then(|tid| stopped.state(tid)) {
-                thread.state = thread.state.map(|_| char::from(before));
-            }
-            list.push(thread);
+            list.push(self.thread(state, tids.get(native).copied(), is_only));
         }
-        drop(stopped);
         self.reader.release();
         if !self.process.is_alive() {
             return Err(AttachError::Gone { pid });

@@ -10,9 +10,6 @@
 //! What the thread's own frames hold a reference to, their code objects above all, stays. It costs
 //! the target the time that we take on that CPU, where it would have run.
 //!
-//! Where the user asked for it, threads that run are stopped instead (`stop.rs`): then none
-//! moves, and each costs more.
-//!
 //! Sources: `proc_pid_stat(5)` (`processor`), `proc_pid_schedstat(5)` (`sum_exec_runtime`, and
 //! `pcount`, which `sched_info_arrive` adds to).
 
@@ -20,11 +17,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-use super::stop::Stop;
 use crate::process::{Stat, printable};
 
 /// Moves after a thread that the scheduler moves, too.
@@ -36,7 +31,6 @@ const LINE_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct Reader {
     home: CpuSet,
-    is_blocking: bool,
 }
 
 /// A thread as it was when it held still.
@@ -51,8 +45,6 @@ pub struct Still<'a> {
     pub state: u8,
     /// Its name, as the kernel knows it, safe to print.
     pub name: String,
-    /// What keeps it from running, if not our being there.
-    _stop: Option<Stop>,
 }
 
 /// What a thread has had of the CPUs.
@@ -67,7 +59,6 @@ pub struct Usage {
 /// What `/proc` tells of a thread, read again from files that stay open.
 #[derive(Debug)]
 pub struct Watched {
-    tid: i32,
     stat: File,
     schedstat: File,
 }
@@ -79,27 +70,16 @@ impl Reader {
     /// As `sched_getaffinity(2)`.
     pub fn new() -> io::Result<Self> {
         let home = sched_getaffinity(Pid::from_raw(0))?;
-        Ok(Self {
-            home,
-            is_blocking: false,
-        })
+        Ok(Self { home })
     }
 
-    /// Stops threads that run, if `is_blocking`.
-    pub fn set_blocking(&mut self, is_blocking: bool) {
-        self.is_blocking = is_blocking;
-    }
-
-    /// Goes to the CPU of a thread, which was last seen as `seen`, or stops it. Nothing when it cannot
-    /// be told that it holds still: its CPU is none of ours, it is moved faster than we are, or it is
-    /// a real-time thread, beside which we would not run until it sleeps; or it may not be stopped.
+    /// Goes to the CPU of a thread, which was last seen as `seen`. Nothing when it cannot be told that
+    /// it holds still: its CPU is none of ours, it is moved faster than we are, or it is a real-time
+    /// thread, beside which we would not run until it sleeps.
     ///
     /// # Errors
     /// As `read(2)`: no such process when it has ended.
     pub fn hold<'a>(&self, thread: &'a Watched, seen: &Stat) -> io::Result<Option<Still<'a>>> {
-        if self.is_blocking && seen.state == b'R' {
-            return stop(thread);
-        }
         if seen.is_real_time() {
             return Ok(None);
         }
@@ -121,7 +101,6 @@ impl Reader {
                     usage,
                     state: stat.state,
                     name: printable(&stat.comm),
-                    _stop: None,
                 }));
             }
             cpu = stat.cpu;
@@ -134,24 +113,6 @@ impl Reader {
         // We were there before; if that is forbidden by now, we stay where we are.
         let _ = sched_setaffinity(Pid::from_raw(0), &self.home);
     }
-}
-
-fn stop(thread: &Watched) -> io::Result<Option<Still<'_>>> {
-    let stop = match Stop::new(thread.tid) {
-        Ok(stop) => stop,
-        Err(Errno::ESRCH) => return Err(Errno::ESRCH.into()),
-        Err(_) => return Ok(None),
-    };
-    let usage = thread.usage()?;
-    let stat = thread.stat()?;
-    Ok(Some(Still {
-        thread,
-        cpu: stat.cpu,
-        usage,
-        state: b'R',
-        name: printable(&stat.comm),
-        _stop: Some(stop),
-    }))
 }
 
 impl Drop for Reader {
@@ -177,7 +138,6 @@ impl Watched {
     pub fn open(pid: i32, tid: i32) -> io::Result<Self> {
         let open = |name: &str| File::open(format!("/proc/{pid}/task/{tid}/{name}"));
         Ok(Self {
-            tid,
             stat: open("stat")?,
             schedstat: open("schedstat")?,
         })
@@ -195,7 +155,6 @@ impl Watched {
             file
         };
         Self {
-            tid: 0,
             stat: file(stat),
             schedstat: file(schedstat),
         }

@@ -62,8 +62,6 @@ pub struct Options {
     pub backend: Backend,
     /// Which time samples stand for.
     pub mode: Mode,
-    /// Whether threads that run are stopped for a sample.
-    pub blocking: bool,
     /// What drives the sampling.
     pub event: Event,
     /// Where to write all counters.

@@ -37,17 +37,6 @@ pub(super) fn check(options: &Options) -> anyhow::Result<()> {
             options.mode.name()
         );
     }
-    if options.blocking {
-        if options.backend != Backend::Remote {
-            bail!("--blocking stops threads from outside: it needs --backend remote");
-        }
-        if !options.command.is_empty() {
-            bail!(
-                "--blocking cannot stop a command of our own, whose stops would be taken for its \
-                 end: start it, and name it with --pid"
-            );
-        }
-    }
     if options.backend == Backend::Remote && options.bpf_log {
         bail!("--bpf-log shows the log of the BPF program, which --backend remote does not use");
     }
@@ -89,11 +78,7 @@ fn sampler(options: &Options) -> anyhow::Result<Box<dyn Sampler>> {
         Ok(Box::new(kernel))
     };
     let remote = || -> anyhow::Result<Box<dyn Sampler>> {
-        Ok(Box::new(Poller::new(
-            ring_bytes,
-            options.mode,
-            options.blocking,
-        )?))
+        Ok(Box::new(Poller::new(ring_bytes, options.mode)?))
     };
     let is_for_ebpf = || match options.mode {
         Mode::Cpu => check_ebpf(options),

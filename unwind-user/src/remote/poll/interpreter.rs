@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use unwind_ebpf::abi::{
-    Counters, FOREIGN_STATE, HOLDS_GIL, MISSED, NO_STATE, OK, Outcome, PAGE_FAULT, ProcConfig,
-    RING_FULL, TRUNCATED,
+    Counters, FOREIGN_STATE, HOLDS_GIL, INCOMPLETE, MISSED, NO_STATE, OK, Outcome, PAGE_FAULT,
+    ProcConfig, RING_FULL, TRUNCATED,
 };
 
 use super::Pace;
@@ -28,6 +28,8 @@ use crate::sample::set_time;
 const LIST_EVERY: Duration = Duration::from_millis(50);
 /// The list is read no more often than leaves this much of the time to the rest.
 const LIST_SHARE: u32 = 8;
+/// Bytes of the records that are kept of threads which are asleep.
+const KEPT_MAX: usize = 16 << 20;
 /// States of one thread that are looked at: one for each interpreter that it entered.
 const STATES_MAX: usize = 32;
 
@@ -105,6 +107,7 @@ impl Interpreter {
         }
         let mut threads = std::mem::take(&mut self.threads);
         let mut nth = 0;
+        let kept_max = KEPT_MAX / threads.len().max(1);
         threads.retain_mut(|thread| {
             nth += 1;
             if outlet.is_stopped() {
@@ -128,7 +131,10 @@ impl Interpreter {
             } else {
                 self.pass_on(look, counters, outlet);
                 if let Some(outcome) = look.outcome.filter(|_| thread.is_asleep()) {
-                    thread.kept = Some(self.kept(outcome));
+                    thread.kept = self.kept(outcome, kept_max);
+                    if thread.kept.is_none() {
+                        thread.forget();
+                    }
                 }
             }
             !has_ended
@@ -165,12 +171,13 @@ impl Interpreter {
         }
     }
 
-    /// What stays true of a thread that was captured asleep.
-    fn kept(&self, outcome: Outcome) -> Kept {
-        Kept {
+    /// What stays true of a thread that was captured asleep, if it has few bytes.
+    fn kept(&self, outcome: Outcome, bytes_max: usize) -> Option<Kept> {
+        let record = self.record(outcome);
+        (record.len() <= bytes_max).then(|| Kept {
             outcome,
-            record: self.record(outcome).to_vec(),
-        }
+            record: record.to_vec(),
+        })
     }
 
     /// Reads the list of threads anew when it may have changed.
@@ -267,14 +274,17 @@ impl Interpreter {
                 outcome = FOREIGN_STATE;
             } else if is_only || self.capture.flags() & HOLDS_GIL != 0 {
                 let is_sample = match mode {
-                    Mode::Cpu | Mode::Wall => true,
-                    Mode::Gil => self.capture.flags() & HOLDS_GIL != 0,
-                    Mode::Exception => {
-                        let has = has_exception(&self.memory, &self.place.layout, state.addr);
-                        has == Some(true)
-                    }
+                    Mode::Cpu | Mode::Wall => Some(true),
+                    Mode::Gil => taken.ok().map(|_| self.capture.flags() & HOLDS_GIL != 0),
+                    Mode::Exception => has_exception(&self.memory, &self.place.layout, state.addr),
                 };
-                return is_sample.then(|| taken.unwrap_or_else(|outcome| outcome));
+                let outcome = taken.unwrap_or_else(|outcome| outcome);
+                return match is_sample {
+                    Some(is_sample) => is_sample.then_some(outcome),
+                    // It cannot be told.
+                    None if matches!(outcome, OK | TRUNCATED | PAGE_FAULT) => Some(INCOMPLETE),
+                    None => Some(outcome),
+                };
             }
         }
         // Which of its interpreters a thread is in cannot be told while it holds no GIL.

@@ -75,7 +75,6 @@ struct Shared {
     ring_bytes: u64,
     readiness: EventFd,
     mode: Mode,
-    is_blocking: bool,
     is_stopped: AtomicBool,
     /// The process that is looked at now; 0 between them.
     polled: AtomicU32,
@@ -100,11 +99,11 @@ impl Pace {
 
 impl Poller {
     /// A poller without processes. `ring_bytes` of records may wait; samples stand for the time that
-    /// `mode` tells; threads that run are stopped for a look, if `is_blocking`.
+    /// `mode` tells.
     ///
     /// # Errors
     /// As `eventfd(2)`.
-    pub fn new(ring_bytes: u32, mode: Mode, is_blocking: bool) -> io::Result<Self> {
+    pub fn new(ring_bytes: u32, mode: Mode) -> io::Result<Self> {
         let vouched: Vouched = (0..VOUCHED_SLOTS).map(|_| AtomicU64::new(0)).collect();
         let (sender, records) = channel();
         Ok(Self {
@@ -115,7 +114,6 @@ impl Poller {
                 ring_bytes: u64::from(ring_bytes),
                 readiness: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
                 mode,
-                is_blocking,
                 is_stopped: AtomicBool::new(false),
                 polled: AtomicU32::new(0),
             }),
@@ -303,7 +301,7 @@ mod tests {
             // Ends when the test does.
             let _ = goes_on.recv();
         });
-        let mut poller = Poller::new(1 << 16, Mode::Cpu, false).expect("an eventfd");
+        let mut poller = Poller::new(1 << 16, Mode::Cpu).expect("an eventfd");
         poller.thread = Some(Polling { thread, end });
         poller.stop();
         assert!(poller.shared.is_stopped.load(Ordering::Acquire));

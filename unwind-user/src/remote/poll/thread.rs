@@ -10,7 +10,7 @@ use super::bank::{Bank, Due};
 use crate::process::Stat;
 use crate::profile::Mode;
 use crate::python::tstate::ThreadState;
-use crate::remote::still::{Reader, Still, Watched};
+use crate::remote::still::{Reader, Still, Usage, Watched};
 use crate::run::session::monotonic_ns;
 
 /// Tries to capture a thread that is moved to another CPU meanwhile. Which tries fail, the scheduler
@@ -34,8 +34,10 @@ pub(super) struct Thread {
     watched: Option<Watched>,
     /// None until the first look.
     bank: Option<Bank>,
-    /// Times that it had been given a CPU when it was found asleep; none when it was not.
-    asleep: Option<u64>,
+    /// What it had had of the CPUs when it was found asleep; none when it was not.
+    asleep: Option<Usage>,
+    /// Whether it was a sample when it was captured last.
+    was_sample: bool,
     /// What a sample of it was then, if it was one.
     pub(super) kept: Option<Kept>,
 }
@@ -83,6 +85,7 @@ impl Thread {
             watched: None,
             bank: None,
             asleep: None,
+            was_sample: false,
             kept: None,
         }
     }
@@ -90,6 +93,11 @@ impl Thread {
     /// Whether it was asleep when it was looked at last.
     pub(super) const fn is_asleep(&self) -> bool {
         self.asleep.is_some()
+    }
+
+    /// Has it captured at the next look, even if it does not wake up until then.
+    pub(super) fn forget(&mut self) {
+        self.asleep = None;
     }
 
     /// Looks at it; `take` takes what may be a sample.
@@ -110,7 +118,7 @@ impl Thread {
         let period = pace.nanoseconds();
         let look = match pace.mode {
             Mode::Cpu => self.look_while_it_runs(&watched, reader, period, take)?,
-            _ => self.look_anyway(&watched, reader, period, take)?,
+            mode => self.look_anyway(&watched, reader, (mode, period), take)?,
         };
         if is_kept_open {
             self.watched = Some(watched);
@@ -132,7 +140,7 @@ impl Thread {
         take: &mut Take<'_>,
     ) -> io::Result<Look> {
         let usage = watched.usage()?;
-        if self.asleep == Some(usage.turns) {
+        if self.asleep == Some(usage) {
             return Ok(Look::default());
         }
         let seen = watched.stat()?;
@@ -146,7 +154,7 @@ impl Thread {
         });
         bank.note(usage.run);
         let is_running = seen.state == b'R';
-        self.asleep = (!is_running).then_some(usage.turns);
+        self.asleep = (!is_running).then_some(usage);
         if !is_running {
             return Ok(look);
         }
@@ -183,7 +191,7 @@ impl Thread {
         &mut self,
         watched: &Watched,
         reader: &Reader,
-        period: u64,
+        (mode, period): (Mode, u64),
         take: &mut Take<'_>,
     ) -> io::Result<Look> {
         let now = monotonic_ns();
@@ -192,12 +200,18 @@ impl Thread {
         if !look.add(bank.look(now, period)) {
             return Ok(look);
         }
-        if self.asleep == Some(watched.usage()?.turns) {
+        if mode != Mode::Wall && !self.was_sample {
+            // What was missed of it was most likely none.
+            look = Look::default();
+        }
+        let usage = watched.usage()?;
+        let seen = watched.stat()?;
+        // A thread that was woken before it left its CPU goes on without being given one.
+        if self.asleep == Some(usage) && seen.state != b'R' {
             look.is_as_before = true;
             return Ok(look);
         }
         (self.asleep, self.kept) = (None, None);
-        let seen = watched.stat()?;
         for _ in 0..TRIES {
             let time = monotonic_ns();
             let still = match reader.hold(watched, &seen) {
@@ -208,7 +222,8 @@ impl Thread {
             };
             let outcome = take(&self.states, &still, time);
             if still.held() {
-                self.asleep = (still.state != b'R').then_some(still.usage.turns);
+                self.asleep = (still.state != b'R').then_some(still.usage);
+                self.was_sample = outcome.is_some();
                 look.outcome = outcome;
                 break;
             }

@@ -72,11 +72,9 @@ impl Turns {
             records,
             event: Vec::new(),
         };
-        let mut reader = Reader::new()?;
-        reader.set_blocking(shared.is_blocking);
         Ok(Self {
             shared,
-            reader,
+            reader: Reader::new()?,
             outlet,
             period: Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX).max(1),
             open_max: files_max()? / FILES_A_THREAD / 2,

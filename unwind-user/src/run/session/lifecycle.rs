@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_another_process_s_ends_the_member() {
-        let sampler = Box::new(Poller::new(1 << 16, Mode::Cpu, false).expect("an eventfd"));
+        let sampler = Box::new(Poller::new(1 << 16, Mode::Cpu).expect("an eventfd"));
         let mut session = Session::new(sampler, Follow::No, Profile::default());
         let pid = std::process::id();
         session.add(pid, State::attaching()).expect("room");
