@@ -18,6 +18,12 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Whether it is CPU time.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        *self == Self::Cpu
+    }
+
     /// Its name, which is that of the sample type in formats that have one.
     #[must_use]
     pub const fn name(self) -> &'static str {

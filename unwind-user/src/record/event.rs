@@ -37,8 +37,8 @@ pub enum Event<'a> {
 /// What holds for the whole recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// Which time samples stand for; recordings of 0.1.0 have CPU time alone, and do not say so.
-    #[serde(default)]
+    /// Which time samples stand for; CPU time is not written, as it was before there was another.
+    #[serde(default, skip_serializing_if = "Mode::is_cpu")]
     pub mode: Mode,
     /// Nanoseconds of it that one sample stands for.
     pub period_ns: u64,

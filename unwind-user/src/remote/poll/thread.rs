@@ -95,6 +95,14 @@ impl Thread {
         self.asleep.is_some()
     }
 
+    /// Whether what is missed of it was most likely a sample.
+    const fn is_counted(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Cpu | Mode::Wall => true,
+            Mode::Gil | Mode::Exception => self.was_sample,
+        }
+    }
+
     /// Has it captured at the next look, even if it does not wake up until then.
     pub(super) fn forget(&mut self) {
         self.asleep = None;
@@ -128,7 +136,8 @@ impl Thread {
 
     /// Periods of its time that no sample will stand for when it is looked at no more.
     pub(super) fn leave(&mut self, pace: Pace) -> u64 {
-        let bank = self.bank.as_mut();
+        let is_counted = self.is_counted(pace.mode);
+        let bank = self.bank.as_mut().filter(|_| is_counted);
         bank.map_or(0, |bank| bank.miss(pace.nanoseconds()))
     }
 
@@ -196,12 +205,12 @@ impl Thread {
     ) -> io::Result<Look> {
         let now = monotonic_ns();
         let mut look = Look::default();
+        let is_counted = self.is_counted(mode);
         let bank = self.bank.get_or_insert_with(|| Bank::new(now, LATE_MAX));
         if !look.add(bank.look(now, period)) {
             return Ok(look);
         }
-        if mode != Mode::Wall && !self.was_sample {
-            // What was missed of it was most likely none.
+        if !is_counted {
             look = Look::default();
         }
         let usage = watched.usage()?;
