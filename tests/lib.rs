@@ -5,5 +5,5 @@ mod pythons;
 mod unwind;
 
 pub use case::{Case, for_each};
-pub use pythons::{Place, Python, pythons};
+pub use pythons::{Place, Python, pythons, versions};
 pub use unwind::{Profile, profile, unwind};

@@ -1,5 +1,6 @@
 //! The interpreters to test with, as `cargo xtask test` finds them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,6 +44,15 @@ pub fn pythons() -> Vec<Python> {
     pythons
 }
 
+/// One interpreter of each version: for what does not depend on the build.
+#[must_use]
+pub fn versions() -> Vec<Python> {
+    let mut pythons = pythons();
+    let mut seen = BTreeSet::new();
+    pythons.retain(|python| seen.insert(python.version().to_owned()));
+    pythons
+}
+
 fn parse(entry: &str) -> Option<Python> {
     let (label, place) = entry.split_once('=')?;
     let place = match place.split_once(':')? {
@@ -63,6 +73,12 @@ fn parse(entry: &str) -> Option<Python> {
 }
 
 impl Python {
+    /// Its version, such as `3.13`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        self.label.split('-').next().unwrap_or(&self.label)
+    }
+
     /// A command that starts the interpreter; arguments are to be added.
     #[must_use]
     pub fn command(&self) -> Command {

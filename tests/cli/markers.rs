@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use unwind_tests::{Case, Python, pythons, unwind};
+use unwind_tests::{Case, Python, unwind, versions};
 use unwind_user::format::Label;
 use unwind_user::format::folded::parse_line;
 
@@ -41,7 +41,7 @@ fn start(python: &Python) -> Running {
 
 /// Whether this version tells which frame a collection runs in.
 fn tells_collections(python: &Python) -> bool {
-    python.label.starts_with("3.15")
+    python.version() == "3.15"
 }
 
 fn are_right(python: &Python, file: &Path, natives: bool) {
@@ -69,13 +69,13 @@ fn are_right(python: &Python, file: &Path, natives: bool) {
 
 #[test]
 fn markers_stand_where_c_code_ran() {
-    for python in pythons() {
+    for python in versions() {
         for backend in ["ebpf", "remote"] {
             let case = Case::new("cli", &python.label, &format!("markers-{backend}"));
             let target = start(&python);
             let folder = Folder::new();
             let raw = folder.file("x.unwind");
-            let options = ["-r", "1000", "-d", "1.5", "--backend", backend];
+            let options = ["-r", "1000", "-d", "0.8", "--backend", backend];
             let recorded = ended(&mut attach(&target, &raw, &options));
             assert_eq!(recorded.code, Some(0), "{}", recorded.err);
             for (natives, options) in [(false, &[][..]), (true, &["--native"])] {
@@ -93,7 +93,7 @@ fn markers_stand_where_c_code_ran() {
 
 #[test]
 fn markers_stand_in_a_dump() {
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("cli", &python.label, "markers-dump");
         let target = start(&python);
         let dump = |options: &[&str]| {

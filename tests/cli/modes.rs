@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use unwind_tests::{Case, Python, pythons};
+use unwind_tests::{Case, Python, versions};
 
 use crate::children::sums_agree;
 use crate::support::{Folder, Running, any_python, attach, ended, samples_in, stats};
 
-/// Samples of each thread in a run: at 200 Hz, for 2 s.
-const OPTIONS: [&str; 6] = ["--backend", "remote", "--rate", "200", "--duration", "2"];
+/// Samples of each thread in a run: at 200 Hz, for 1 s.
+const OPTIONS: [&str; 6] = ["--backend", "remote", "--rate", "200", "--duration", "1"];
 /// Functions of `modes.py`, each of one thread.
 const WORK: [&str; 4] = ["waits_here", "runs_here", "releases_here", "handles_here"];
 
@@ -31,7 +31,7 @@ fn profiled(python: &Python, mode: &str) -> (serde_json::Value, [u64; 4]) {
 
 #[test]
 fn wall_shows_every_thread_all_the_time() {
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("cli", &python.label, "mode-wall");
         let (stats, samples) = profiled(&python, "wall");
         let seconds = stats["seconds"].as_f64().expect("a number");
@@ -55,7 +55,7 @@ fn wall_shows_every_thread_all_the_time() {
 
 #[test]
 fn gil_shows_who_holds_it() {
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("cli", &python.label, "mode-gil");
         let (stats, [waits, runs, releases, handles]) = profiled(&python, "gil");
         let periods = stats["interrupts"].as_u64().expect("a number");
@@ -70,7 +70,7 @@ fn gil_shows_who_holds_it() {
 
 #[test]
 fn exception_shows_who_has_one() {
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("cli", &python.label, "mode-exception");
         let (stats, [waits, runs, releases, handles]) = profiled(&python, "exception");
         assert_eq!((waits, runs, releases), (0, 0, 0), "{stats}");

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use unwind_tests::{Case, Python, pythons, unwind};
+use unwind_tests::{Case, Python, unwind, versions};
 
 use crate::children::sums_agree;
 use crate::support::{Ended, Folder, Running, attach, ended, samples_in, stats};
@@ -23,7 +23,7 @@ fn silent(python: &Python, how: &str) -> Result<Running, String> {
 
 /// Looks at targets whose memory is silent in each way; `look` is to end, and knows what it shows.
 fn for_each_way(name: &str, look: impl Fn(&Running, &str)) {
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("cli", &python.label, name);
         let mut reason = None;
         for how in ["previous", "code", "lines", "marked", "command"] {
