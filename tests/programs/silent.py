@@ -2,7 +2,8 @@
 
 silent.py HOW, where HOW is which word: `previous` of the running frame, the code object of the frame
 below (`code`), or the line table of the running code object (`lines`; `marked`, in a page that looks
-as if it were in swap). `command`: the page that holds the command line is gone instead. Prints `ready`, or why there can be no such page.
+as if it were in swap). `command`: the page that holds the command line is gone instead. Prints
+`ready`, or why there can be no such page.
 """
 
 import ctypes

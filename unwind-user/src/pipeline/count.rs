@@ -110,10 +110,52 @@ impl Target {
             is_python = true;
             self.frames.push(id);
         }
-        if !is_python {
+        // Where outer frames are missing, some may be there.
+        if !is_python && waiting.cut.is_none() {
             self.frames.clear();
             self.frames.push(tables.marker(Marker::NoPythonFrames));
         }
         tables.stack(self.frames.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Version, v3_12};
+    use crate::memory::Process;
+    use crate::profile::{Frame, ThreadKey};
+
+    /// What is shown of these frames, none of whose code objects is known.
+    fn shown(cut: Option<Marker>, raw: &[RawFrame]) -> Vec<Marker> {
+        let nobody = Box::new(Process::new(i32::MAX));
+        let mut target = Target::new(0, v3_12(Version(0x030c_01f0)), nobody);
+        let mut profile = Profile::default();
+        let thread = ThreadKey {
+            pid: 1,
+            image: 0,
+            tid: 1,
+        };
+        let known = |frame: &RawFrame| frame.marker().map_or(Known::Freed, Known::Marker);
+        let frames: Vec<_> = raw.iter().map(|frame| (*frame, known(frame))).collect();
+        let stack = target.resolve(Waiting { thread, cut }, &frames, &mut profile);
+        let frames = profile.tables.frames_of(stack);
+        let markers = frames.iter().map(|&id| match profile.tables.frame_at(id) {
+            Frame::Marker(marker) => marker,
+            Frame::Python { .. } => unreachable!("no code is known"),
+        });
+        markers.collect()
+    }
+
+    #[test]
+    fn a_cut_stack_says_so_even_if_nothing_of_it_is_left() {
+        let fault = Some(Marker::PageFault);
+        assert_eq!(shown(fault, &[]), [Marker::PageFault]);
+        assert_eq!(
+            shown(fault, &[RawFrame::NATIVE]),
+            [Marker::PageFault, Marker::Native]
+        );
+        assert_eq!(shown(None, &[]), [Marker::NoPythonFrames]);
+        assert_eq!(shown(None, &[RawFrame::NATIVE]), [Marker::NoPythonFrames]);
     }
 }

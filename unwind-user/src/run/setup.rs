@@ -28,14 +28,14 @@ pub(super) struct Setup {
 
 /// Checks what can be checked before anything is started.
 pub(super) fn check(options: &Options) -> anyhow::Result<()> {
-    if options.backend == Backend::Ebpf {
-        check_ebpf(options)?;
-    }
     if options.backend == Backend::Ebpf && options.mode != Mode::Cpu {
         bail!(
             "--mode {} needs --backend remote: the BPF program meets threads that run, and no others",
             options.mode.name()
         );
+    }
+    if options.backend == Backend::Ebpf {
+        check_ebpf(options)?;
     }
     if options.backend == Backend::Remote && options.bpf_log {
         bail!("--bpf-log shows the log of the BPF program, which --backend remote does not use");

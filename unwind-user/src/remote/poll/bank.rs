@@ -1,9 +1,9 @@
 //! When a thread's next sample is due: a sample stands for a period of the thread's time, which is CPU
 //! time, as in the interrupt, or all time.
 //!
-//! Looks come at a steady pace of the wall clock. Where CPU time counts, they meet a thread that waits for a CPU like one
-//! that runs. So what they meet becomes a sample only while the thread has used CPU time that no
-//! sample stands for yet. Which moments those are does not depend on what the thread does there.
+//! Looks come at a steady pace of the wall clock. Where CPU time counts, they meet a thread that waits
+//! for a CPU like one that runs. So what they meet becomes a sample only while the thread has used CPU
+//! time that no sample stands for yet. Which moments those are does not depend on what it does there.
 
 /// Time of a thread that no sample stands for yet.
 #[derive(Debug)]
