@@ -163,6 +163,7 @@ fn facts(layout: &Layout) -> Facts {
         ("frame.code", frame.code),
         ("frame.code_tag", frame.code_tag),
         ("frame.previous", frame.previous),
+        ("frame.function", frame.function),
         ("frame.owner", frame.owner),
         ("frame.owner_max", frame.owner_max.into()),
         ("code.filename", code.filename),
@@ -188,6 +189,7 @@ fn facts(layout: &Layout) -> Facts {
         // The same everywhere.
         ("object.type", 8),
         ("type.flags", 168),
+        ("function.code", 48),
         ("exception.value", 0),
         ("exception.previous", 8),
     ];

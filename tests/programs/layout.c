@@ -63,6 +63,7 @@ int main(void)
     STATE_BITS("unicode.compact_mask", compact, 1);
     STATE_BITS("unicode.ascii_mask", ascii, 1);
     FIELD("type.flags", PyTypeObject, tp_flags);
+    FIELD("function.code", PyFunctionObject, func_code);
     FIELD("object.type", PyObject, ob_type);
     FIELD("exception.value", _PyErr_StackItem, exc_value);
     FIELD("exception.previous", _PyErr_StackItem, previous_item);
@@ -72,10 +73,12 @@ int main(void)
     FIELD("gil.locked", struct _gil_runtime_state, locked);
 
 #if PY_VERSION_HEX < 0x030c0000
+    FIELD("frame.function", _PyInterpreterFrame, f_func);
     FIELD("runtime.gil_holder", _PyRuntimeState, ceval.gil.last_holder);
     FIELD("frame.is_entry", _PyInterpreterFrame, is_entry);
     SAY("frame.owner_max", FRAME_OWNED_BY_FRAME_OBJECT);
 #else
+    FIELD("frame.function", _PyInterpreterFrame, f_funcobj);
     FIELD("interp.gil", PyInterpreterState, ceval.gil);
     FIELD("code.version", PyCodeObject, co_version);
 #endif

@@ -17,8 +17,9 @@ use std::collections::BTreeMap;
 use unwind_ebpf::abi;
 
 use crate::profile::{Marker, Profile, ThreadKey};
+use crate::python::frame::Chain;
 use crate::sample::{Record, RecordError, Snapshot};
-use batch::Waiting;
+use batch::{Seen, Waiting};
 pub use target::{Target, TargetStats, Vouch};
 
 /// Counts of what the pipeline met that has no other place.
@@ -130,13 +131,12 @@ impl Pipeline {
         };
         let has_identities = header.flags & abi::IDENTITIES != 0;
         let waiting = Waiting { thread, cut };
-        target.take(
-            waiting,
-            header.time,
-            has_identities,
-            &captured,
-            &mut self.profile.tables,
-        );
+        let seen = Seen {
+            time: header.time,
+            chain: (header.flags & abi::WHOLE != 0).then(|| Chain::of(header)),
+            captured: &captured,
+        };
+        target.take(waiting, seen, has_identities, &mut self.profile.tables);
         self.stats.samples += 1;
         Ok(())
     }

@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 
 use crate::memory::Addr;
 use crate::profile::FunctionId;
+use crate::python::alive::Reading;
 use crate::python::code::Code;
 use crate::python::identity::CodeIdentity;
 
@@ -46,10 +47,22 @@ pub struct CodeEntry {
     pub since: u64,
     /// Time of the sample that taught it.
     learned: u64,
+    /// Time before which it was read, if that may have been another one in the making at its
+    /// address; `u64::MAX` until the end of its batch, 0 if it is certain.
+    read_before: u64,
     /// Last batch in which it has to be proved.
     touched: u64,
     /// Sample that met it last, by its time, and how often that did.
     met: (u64, u32),
+}
+
+impl CodeEntry {
+    /// Whether a sample taken at `time` that carries its identity shows that it was read and not
+    /// another one: if it is met after it was read, it was there all the time.
+    #[must_use]
+    pub const fn is_certain(&self, time: u64) -> bool {
+        time > self.read_before
+    }
 }
 
 /// What became of look-ups.
@@ -63,6 +76,8 @@ pub struct CodeStats {
     pub replaced: u64,
     /// Read too late: the object that was sampled is gone.
     pub freed: u64,
+    /// Read, but perhaps of another one in the making: not shown before it is met again.
+    pub uncertain: u64,
     /// Proofs at the end of a batch that failed.
     pub moved: u64,
     /// Times that everything was dropped because the cache was full.
@@ -123,8 +138,7 @@ impl CodeCache {
     pub fn insert(
         &mut self,
         addr: Addr,
-        identity: CodeIdentity,
-        code: Code,
+        Reading { code, is_certain }: Reading,
         function: FunctionId,
         time: u64,
     ) -> CodeIndex {
@@ -132,11 +146,12 @@ impl CodeCache {
         self.bytes += code.heap_bytes();
         self.entries.push(CodeEntry {
             addr,
-            identity,
+            identity: code.identity,
             code,
             function,
             since: u64::MAX,
             learned: time,
+            read_before: if is_certain { 0 } else { u64::MAX },
             touched: 0,
             met: (0, 0),
         });
@@ -153,6 +168,20 @@ impl CodeCache {
             // What the address meant before this one was learned is another matter.
             entry.since = meant_since(entry.learned, now);
         }
+    }
+
+    /// Notes that all reading until now is over.
+    pub fn date(&mut self, index: CodeIndex, now: u64) {
+        if let Some(entry) = self.entries.get_mut(index.0 as usize) {
+            entry.read_before = entry.read_before.min(now);
+        }
+    }
+
+    /// Takes it for certain from now on; `true` if it was not so far.
+    pub fn settle(&mut self, index: CodeIndex) -> bool {
+        self.entries
+            .get_mut(index.0 as usize)
+            .is_some_and(|entry| std::mem::take(&mut entry.read_before) != 0)
     }
 
     /// Notes that a batch relies on this one; `true` the first time in that batch.
@@ -205,11 +234,34 @@ fn meant_since(learned: u64, now: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Tables;
 
     #[test]
     fn a_sample_that_was_being_taken_may_rely_on_the_mark() {
         let now = 10 * INTERRUPT_NS;
         assert!(meant_since(0, now) <= now - INTERRUPT_NS / 2);
+    }
+
+    #[test]
+    fn what_may_have_been_another_one_is_certain_once_it_is_met_again() {
+        let mut codes = CodeCache::default();
+        let read = |is_certain| Reading {
+            code: Code::unreadable(),
+            is_certain,
+        };
+        let function = Tables::default().function("f", "f.py", 1);
+        let index = codes.insert(Addr(8), read(false), function, 1);
+        let is_certain = |codes: &CodeCache, time| codes.entries[0].is_certain(time);
+        // In the batch that read it, nothing tells which samples came later.
+        assert!(!is_certain(&codes, 1_000));
+        codes.date(index, 100);
+        codes.date(index, 200);
+        assert!(!is_certain(&codes, 100) && is_certain(&codes, 101));
+        assert!(codes.settle(index) && !codes.settle(index));
+        assert!(is_certain(&codes, 1));
+        codes.clear();
+        let index = codes.insert(Addr(8), read(true), function, 1);
+        assert!(is_certain(&codes, 1) && !codes.settle(index));
     }
 
     #[test]

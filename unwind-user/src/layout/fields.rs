@@ -137,6 +137,7 @@ pub(super) fn frame(layout: &Layout) -> Vec<Field> {
     let mut fields = vec![
         Field::pointer("_PyInterpreterFrame.f_executable", frame.code),
         Field::pointer("_PyInterpreterFrame.previous", frame.previous),
+        Field::pointer("_PyInterpreterFrame.f_funcobj", frame.function),
         Field::pointer("_PyInterpreterFrame.instr_ptr", instr),
         Field::byte("_PyInterpreterFrame.owner", frame.owner),
     ];

@@ -162,6 +162,10 @@ pub struct FrameLayout {
     pub code_tag: u64,
     /// `previous`.
     pub previous: u64,
+    /// `f_func` or `f_funcobj`, with the same bits. Older recordings do not have it; in all versions
+    /// that need it, it is here.
+    #[serde(default = "f_funcobj")]
+    pub function: u64,
     /// The instruction pointer.
     pub instr: Instr,
     /// `owner`, one byte.
@@ -170,6 +174,10 @@ pub struct FrameLayout {
     pub entry: Entry,
     /// Largest owner this version has.
     pub owner_max: u8,
+}
+
+const fn f_funcobj() -> u64 {
+    16
 }
 
 /// What a frame's instruction pointer means.

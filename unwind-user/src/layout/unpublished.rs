@@ -12,6 +12,8 @@ pub(super) struct Unpublished {
     pub(super) code_flags: u64,
     /// `PyCodeObject.co_version`.
     pub(super) code_version: u64,
+    /// `_PyInterpreterFrame.f_funcobj`.
+    pub(super) frame_function: u64,
     /// `PyThreadState.holds_gil`, published from 3.15 on.
     pub(super) holds_gil: Option<u64>,
     /// `FRAME_OWNED_BY_CSTACK` (3.13), `FRAME_OWNED_BY_INTERPRETER` (3.14+): an entry from C.
@@ -28,6 +30,7 @@ impl Unpublished {
         let common = Self {
             code_flags: 48,
             code_version: 92,
+            frame_function: 16,
             holds_gil: None,
             entry_owner: 3,
             owner_max: 3,

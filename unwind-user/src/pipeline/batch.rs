@@ -4,7 +4,8 @@ use crate::cache::code::CodeIndex;
 use crate::cache::stack::StackIndex;
 use crate::memory::Addr;
 use crate::profile::{Marker, ThreadKey};
-use crate::python::frame::RawFrame;
+use crate::python::frame::{Chain, RawFrame};
+use crate::sample::Captured;
 
 /// What is known of a waiting sample beside its frames.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +14,16 @@ pub(super) struct Waiting {
     pub(super) thread: ThreadKey,
     /// Why outer frames are missing, if so.
     pub(super) cut: Option<Marker>,
+}
+
+/// What a sample tells of the code objects in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    /// `CLOCK_MONOTONIC` when its interrupt began, in ns.
+    pub(super) time: u64,
+    /// None where it carries only what a walk needs of each frame.
+    pub(super) chain: Option<Chain>,
+    pub(super) captured: &'a Captured<'a>,
 }
 
 /// What is known of one frame, of its code object above all.
@@ -51,6 +62,8 @@ pub(super) struct Batch {
     pub(super) cold: Vec<Cold>,
     /// Code objects read in this batch, to be vouched for at its end.
     pub(super) fresh: Vec<CodeIndex>,
+    /// Of those, the ones of which it is not certain that what was read is theirs.
+    pub(super) uncertain: Vec<CodeIndex>,
     /// Of those that wait to be vouched for, the ones that cannot: see `RECURSIVE`.
     pub(super) recursive: Vec<CodeIndex>,
     /// Addresses at which a sample met another code object than the one known there.

@@ -1,14 +1,14 @@
 //! Which code object a frame's address means: learned with its first samples, vouched for, and
 //! proved again at the end of each batch that relied on it.
 
-use super::batch::Known;
+use super::batch::{Known, Seen};
 use super::target::{Target, Vouch};
 use crate::cache::code::CodeIndex;
 use crate::layout::Identity;
 use crate::memory::Addr;
 use crate::profile::Tables;
+use crate::python::frame::function_of;
 use crate::python::identity::{CodeIdentity, read_identities, read_identity};
-use crate::sample::Captured;
 
 /// How long a code object whose identity is a fingerprint must have been met, and no other at its
 /// address, before samples may leave the fingerprint out, in ns. Code that comes and goes does so
@@ -20,17 +20,12 @@ const SETTLED_NS: u64 = 200_000_000;
 const RECURSIVE: u32 = 8;
 
 impl Target {
-    /// What is known of the code object at an address in a sample taken at `time`.
-    pub(super) fn know(
-        &mut self,
-        addr: Addr,
-        time: u64,
-        captured: &Captured<'_>,
-        tables: &mut Tables,
-    ) -> Known {
+    /// What is known of the code object at an address in a sample.
+    pub(super) fn know(&mut self, addr: Addr, seen: Seen<'_>, tables: &mut Tables) -> Known {
+        let time = seen.time;
         let known = self.codes.at(addr);
         let entry = known.and_then(|index| Some((index, self.codes.entry(index)?)));
-        let Ok(identity) = read_identity(captured, &self.layout, addr) else {
+        let Ok(identity) = read_identity(seen.captured, &self.layout, addr) else {
             // No identity in the record: the kernel half found our mark.
             return match entry {
                 Some((index, entry)) if time >= entry.since => {
@@ -45,7 +40,14 @@ impl Target {
         };
         match entry {
             Some((index, entry)) if entry.identity == identity => {
+                if !entry.is_certain(time) {
+                    self.codes.stats.uncertain += 1;
+                    return Known::Freed;
+                }
                 self.codes.stats.hits += 1;
+                if self.codes.settle(index) {
+                    self.batch.fresh.push(index);
+                }
                 if self.codes.meet(index, time) == RECURSIVE {
                     self.batch.recursive.push(index);
                 }
@@ -60,16 +62,17 @@ impl Target {
             }
             None => self.codes.stats.misses += 1,
         }
-        self.learn(addr, identity, time, tables)
+        self.learn(addr, identity, seen, tables)
             .map_or(Known::Freed, Known::Proved)
     }
 
-    /// Reads a code object for the sample taken at `time`, if it still is the one with this identity, and alive, after that.
+    /// Reads a code object for a sample, if it still is the one with this identity, and alive, after
+    /// that.
     fn learn(
         &mut self,
         addr: Addr,
         identity: CodeIdentity,
-        time: u64,
+        seen: Seen<'_>,
         tables: &mut Tables,
     ) -> Option<CodeIndex> {
         // Full until the end of the batch: then all is dropped, and read again as it is met.
@@ -77,19 +80,31 @@ impl Target {
             self.codes.stats.freed += 1;
             return None;
         }
-        let code = self
-            .code_type
-            .read(&*self.memory, &self.layout, addr, identity)
+        let layout = &self.layout;
+        let function = || {
+            let chain = seen.chain?;
+            function_of(&layout.frame, seen.captured, chain, addr)
+        };
+        let reading = self
+            .alive
+            .read(&*self.memory, layout, addr, identity, function)
             // Without a version, only CPython's own code objects are known to live for ever.
-            .filter(|code| identity.is_proof() || code.is_hidden());
-        let Some(code) = code else {
+            .filter(|reading| identity.is_proof() || reading.code.is_hidden());
+        let Some(reading) = reading else {
             self.codes.stats.freed += 1;
             return None;
         };
+        let is_certain = reading.is_certain;
+        let code = &reading.code;
         let function = tables.function(&code.qualname, &code.filename, code.first_line);
-        let index = self.codes.insert(addr, identity, code, function, time);
-        self.batch.fresh.push(index);
-        Some(index)
+        let index = self.codes.insert(addr, reading, function, seen.time);
+        if is_certain {
+            self.batch.fresh.push(index);
+            return Some(index);
+        }
+        self.codes.stats.uncertain += 1;
+        self.batch.uncertain.push(index);
+        None
     }
 
     /// Vouches for what was read lately: at once where the identity is proof for ever; else, since

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use unwind_ebpf::abi::{RecordHeader, WHOLE};
 
-use super::batch::{Batch, Cold, Known, Waiting};
+use super::batch::{Batch, Cold, Known, Seen, Waiting};
 use crate::cache::code::{CodeCache, CodeIndex};
 use crate::cache::stack::StackCache;
 use crate::layout::Layout;
 use crate::memory::{Addr, Memory, Reads};
 use crate::profile::{FrameId, Profile, Tables};
-use crate::python::alive::CodeType;
+use crate::python::alive::Alive;
 use crate::python::frame::{Chain, Parsed, RawFrame, walk};
 use crate::sample::{Captured, Snapshot};
 
@@ -41,7 +41,7 @@ pub struct Target {
     pub image: u32,
     pub(super) layout: Layout,
     pub(super) memory: Box<dyn Memory>,
-    pub(super) code_type: CodeType,
+    pub(super) alive: Alive,
     pub(super) codes: CodeCache,
     pub(super) stacks: StackCache,
     pub(super) raw: Vec<RawFrame>,
@@ -74,7 +74,7 @@ impl Target {
             image,
             layout,
             memory,
-            code_type: CodeType::default(),
+            alive: Alive::default(),
             codes: CodeCache::default(),
             stacks: StackCache::default(),
             raw: Vec::new(),
@@ -137,9 +137,8 @@ impl Target {
     pub(super) fn take(
         &mut self,
         waiting: Waiting,
-        time: u64,
+        seen: Seen<'_>,
         has_identities: bool,
-        captured: &Captured<'_>,
         tables: &mut Tables,
     ) {
         if !self.began {
@@ -147,7 +146,7 @@ impl Target {
             self.stacks.begin(self.codes.epoch());
         }
         self.stats.samples += 1;
-        if !has_identities && let Some(stack) = self.stacks.lookup(&self.raw, time) {
+        if !has_identities && let Some(stack) = self.stacks.lookup(&self.raw, seen.time) {
             self.batch.warm.push((waiting, stack));
             return;
         }
@@ -155,7 +154,7 @@ impl Target {
         let know = |frame: &RawFrame| {
             let known = match frame.marker() {
                 Some(marker) => Known::Marker(marker),
-                None => self.know(frame.code, time, captured, tables),
+                None => self.know(frame.code, seen, tables),
             };
             (*frame, known)
         };
@@ -177,6 +176,9 @@ impl Target {
             return false;
         }
         self.began = false;
+        for index in self.batch.uncertain.drain(..) {
+            self.codes.date(index, now);
+        }
         self.prove(pid, batch, vouch);
         for addr in self.batch.contested.drain(..) {
             vouch.revoke(pid, addr);

@@ -4,69 +4,116 @@
 //! among them, while the strings that the object held may be others already. But whoever frees an
 //! object first drops its reference count to 0, and an allocator then keeps its own links in the
 //! first word (CPython's) or the first two (the C library's).
+//!
+//! And another one in the making at its address has a count and a type at once, then names, and
+//! its version last (`init_code`, `Objects/codeobject.c`, 3.12 to 3.15): in between, for as long as its maker
+//! is off the CPU, it looks like the old one with other names. Nobody but its maker refers to it
+//! then. So one that has two references, or the function that is known to run it, is complete.
 
 use super::code::{Code, CodeIdentity, read_code, read_identity};
-use crate::layout::Layout;
+use crate::layout::{Identity, Layout};
 use crate::memory::{Addr, Memory};
 
 /// `ob_refcnt` and `ob_type`.
 const HEAD: usize = 16;
 /// `PyTypeObject.tp_name`, after a `PyVarObject`.
 const TYPE_NAME: u64 = 24;
+/// `PyFunctionObject.func_code`, the same in every version.
+const FUNCTION_CODE: u64 = 48;
 
-/// The interpreter's type of code objects, once one was met.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CodeType(Option<Addr>);
+/// What was read of a code object that has the identity asked for, before and after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// All of it.
+    pub code: Code,
+    /// Whether that is known to be of the object with this identity. If not, it may be of one in
+    /// the making; it is known later if the identity is then met in a frame: each is given once.
+    pub is_certain: bool,
+}
 
-impl CodeType {
-    /// Reads the code object at `addr` that has this identity; nothing unless it was alive, and the
-    /// same one, until all of it was read.
+/// The interpreter's types of objects that code is alive with, once one of each was met.
+#[derive(Clone, Debug)]
+pub struct Alive {
+    code: Kind,
+    function: Kind,
+}
+
+impl Default for Alive {
+    fn default() -> Self {
+        Self {
+            code: Kind::new("code"),
+            function: Kind::new("function"),
+        }
+    }
+}
+
+impl Alive {
+    /// Reads the code object at `addr` that has this identity; nothing unless it had it, and a
+    /// count of references, when all else had been read.
     ///
-    /// Where it was freed meanwhile, another one can be in the making at its address: that has a count
-    /// and a type at once, but keeps the bytes of the old one, identity included, until its
-    /// constructor comes to them (`init_code`). That takes far less time than to read all again, and
-    /// what is read then must be the same.
+    /// `function` gives the function that the frame met with this code was called by, if that is
+    /// known; it is asked only where one reference is all there is.
     pub fn read(
         &mut self,
         memory: &dyn Memory,
         layout: &Layout,
         addr: Addr,
         identity: CodeIdentity,
-    ) -> Option<Code> {
-        let first = self.read_once(memory, layout, addr, identity)?;
-        let again = self.read_once(memory, layout, addr, identity)?;
-        (first == again).then_some(again)
-    }
-
-    fn read_once(
-        &mut self,
-        memory: &dyn Memory,
-        layout: &Layout,
-        addr: Addr,
-        identity: CodeIdentity,
-    ) -> Option<Code> {
+        function: impl FnOnce() -> Option<Addr>,
+    ) -> Option<Reading> {
         let is_same = || read_identity(memory, layout, addr).is_ok_and(|now| now == identity);
         let code = is_same().then(|| read_code(memory, layout, addr).ok())??;
-        // Freed memory keeps its identity for a while, but not the names.
-        (self.is_alive(memory, addr) && is_same()).then_some(code)
+        let references = self.code.references(memory, addr)?;
+        let is_certain = match layout.code.identity {
+            // It covers the names.
+            Identity::Fields => true,
+            Identity::Version(_) => {
+                references > 1
+                    || function().is_some_and(|function| {
+                        self.function.references(memory, function).is_some()
+                            && memory.u64(function.add(FUNCTION_CODE)) == Ok(addr.0)
+                    })
+            }
+        };
+        // What was seen since is of the object with this identity only if it still has it: no
+        // later one ever will.
+        (code.identity == identity && is_same()).then_some(Reading { code, is_certain })
+    }
+}
+
+/// A type of the interpreter, by its name, and by its address once an object of it was met.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    name: &'static str,
+    addr: Option<Addr>,
+}
+
+impl Kind {
+    const fn new(name: &'static str) -> Self {
+        Self { name, addr: None }
     }
 
-    /// Whether a live code object lies at `addr`: one that was there before, and still has its
-    /// identity *after* this said so, has been alive until now.
-    fn is_alive(&mut self, memory: &dyn Memory, addr: Addr) -> bool {
+    /// How many references the live object of this type at `addr` has; none if there is no such one.
+    fn references(&mut self, memory: &dyn Memory, addr: Addr) -> Option<u32> {
         let mut head = [0; HEAD];
-        if memory.read(addr, &mut head).is_err() {
-            return false;
-        }
+        memory.read(addr, &mut head).ok()?;
         let [count, kind] = words(head);
         let kind = Addr(kind);
         if !is_count(count) {
-            return false;
+            return None;
         }
-        if self.0.is_none() && is_code_type(memory, kind) {
-            self.0 = Some(kind);
+        if self.addr.is_none() && self.is_named(memory, kind) {
+            self.addr = Some(kind);
         }
-        self.0 == Some(kind)
+        (self.addr == Some(kind)).then_some(count as u32)
+    }
+
+    fn is_named(&self, memory: &dyn Memory, kind: Addr) -> bool {
+        let mut found = [0; 16];
+        let found = found.get_mut(..=self.name.len()).unwrap_or_default();
+        let at = memory.u64(kind.add(TYPE_NAME)).map(Addr);
+        at.is_ok_and(|at| memory.read(at, found).is_ok())
+            && found.split_last() == Some((&0, self.name.as_bytes()))
     }
 }
 
@@ -81,12 +128,6 @@ const fn is_count(word: u64) -> bool {
     word as u32 != 0 && (word >> 32) & 0xffff == 0
 }
 
-fn is_code_type(memory: &dyn Memory, kind: Addr) -> bool {
-    let mut name = [0; 5];
-    let at = memory.u64(kind.add(TYPE_NAME)).map(Addr);
-    at.is_ok_and(|at| memory.read(at, &mut name).is_ok()) && name == *b"code\0"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,14 +137,14 @@ mod tests {
     const TYPE: Addr = Addr(0x9000);
     const NAME: Addr = Addr(0xa000);
 
-    fn is_alive(known: &mut CodeType, count: u64, kind: u64, name: &[u8]) -> bool {
+    fn is_alive(known: &mut Kind, count: u64, kind: u64, name: &[u8]) -> bool {
         let head = [count.to_le_bytes(), kind.to_le_bytes()].concat();
         let pointer = NAME.0.to_le_bytes();
         let mut memory = Ranges::new();
         memory.push(CODE, &head);
         memory.push(TYPE.add(TYPE_NAME), &pointer);
         memory.push(NAME, name);
-        known.is_alive(&memory, CODE)
+        known.references(&memory, CODE) == Some(count as u32)
     }
 
     #[test]
@@ -117,7 +158,7 @@ mod tests {
             1 << 48 | 3,
         ] {
             assert!(
-                is_alive(&mut CodeType::default(), count, TYPE.0, b"code\0"),
+                is_alive(&mut Kind::new("code"), count, TYPE.0, b"code\0"),
                 "{count:#x}"
             );
         }
@@ -125,7 +166,7 @@ mod tests {
 
     #[test]
     fn freed_memory_is_not() {
-        let mut known = CodeType::default();
+        let mut known = Kind::new("code");
         assert!(is_alive(&mut known, 1, TYPE.0, b"code\0"));
         for count in [0, 0x7f00_0000_2000, 0x5555_5575_0010, 0x0000_0005_5555_5750] {
             assert!(
@@ -139,7 +180,7 @@ mod tests {
 
     #[test]
     fn another_type_is_no_code() {
-        assert!(!is_alive(&mut CodeType::default(), 1, TYPE.0, b"coder"));
-        assert!(!is_alive(&mut CodeType::default(), 1, 0, b"code\0"));
+        assert!(!is_alive(&mut Kind::new("code"), 1, TYPE.0, b"coder"));
+        assert!(!is_alive(&mut Kind::new("code"), 1, 0, b"code\0"));
     }
 }

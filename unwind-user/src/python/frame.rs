@@ -103,6 +103,28 @@ impl Chain {
     }
 }
 
+/// The function object that the innermost frame with this code object was made for; none where the
+/// frames of the chain are not in `memory`.
+#[must_use]
+pub fn function_of(
+    layout: &FrameLayout,
+    memory: &impl Memory,
+    chain: Chain,
+    code: Addr,
+) -> Option<Addr> {
+    let frames = Parsed { layout, memory };
+    let untagged = |reference: Addr| Addr(reference.0 & !layout.code_tag);
+    let mut next = chain.first;
+    for _ in 0..DEPTH_MAX {
+        let head = frames.head(next).ok()?;
+        if untagged(head.code) == code {
+            return memory.addr(next.add(layout.function)).ok().map(untagged);
+        }
+        next = head.previous;
+    }
+    None
+}
+
 /// A Python function's frame: which code, and where in it. Or what stands between such frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawFrame {

@@ -133,6 +133,7 @@ fn fields(layout: &FrameLayout) -> impl Iterator<Item = (u64, usize)> + use<> {
     [
         (layout.code, 8),
         (layout.previous, 8),
+        (layout.function, 8),
         (instr, 8),
         (layout.owner, 1),
         (flag, 1),

@@ -12,7 +12,7 @@ use crate::format::{self, Format};
 use crate::layout::Layout;
 use crate::memory::{Addr, Fault, Memory};
 use crate::profile::Profile;
-use crate::python::frame::{Chain, Parsed, RawFrame, walk};
+use crate::python::frame::{Chain, Parsed, RawFrame, function_of, walk};
 use crate::python::identity::read_identity;
 use crate::sample::{Record, Snapshot};
 
@@ -303,7 +303,8 @@ fn scrubbed_is_same(bytes: &[u8], layout: &Layout) -> bool {
     is_same && scrubber.record(&scrubbed, layout) == Some(&scrubbed)
 }
 
-/// All that the pipeline takes from a record: frames, and the identities of their code objects.
+/// All that the pipeline takes from a record: frames, and the identities and functions of their
+/// code objects.
 fn walked(bytes: &[u8], layout: &Layout) -> impl PartialEq + use<> {
     let record = Record::parse(bytes).expect("a record");
     let mut snapshot = Snapshot::default();
@@ -323,7 +324,13 @@ fn walked(bytes: &[u8], layout: &Layout) -> impl PartialEq + use<> {
     let memory = ScrubbedReads(&captured, RefCell::new(ReadScrubber::new(layout)));
     let identity = |frame: &RawFrame| read_identity(&memory, layout, frame.code);
     let identities: Vec<_> = raw.iter().map(identity).collect();
-    (ended, raw, identities)
+    let is_whole = record.header.flags & WHOLE != 0;
+    let codes = raw
+        .iter()
+        .filter(|frame| is_whole && frame.marker().is_none());
+    let function = |frame: &RawFrame| function_of(&layout.frame, &captured, chain, frame.code);
+    let functions: Vec<_> = codes.map(function).collect();
+    (ended, raw, identities, functions)
 }
 
 /// What is blank in a scrubbed record does not matter: filled, and scrubbed again, it is the same.
@@ -347,7 +354,7 @@ fn scrubbing_takes_what_the_layout_does_not_name() {
             }
         }
         assert!(
-            3 * dropped > record.len(),
+            4 * dropped > record.len(),
             "{fixture}: {dropped} of {} bytes",
             record.len()
         );

@@ -108,6 +108,7 @@ impl TargetTotals {
         self.codes.miss += codes.stats.misses;
         self.codes.replaced += codes.stats.replaced;
         self.codes.freed += codes.stats.freed;
+        self.codes.uncertain += codes.stats.uncertain;
         self.codes.moved += codes.stats.moved;
         self.codes.cleared += codes.stats.cleared;
         self.codes.entries += codes.len() as u64;
@@ -125,6 +126,8 @@ pub struct CacheTotals {
     pub replaced: u64,
     /// Code objects: gone before they could be read.
     pub freed: u64,
+    /// Code objects: read, but not shown before they were met again.
+    pub uncertain: u64,
     /// Code objects: not the same one any more at the end of a batch.
     pub moved: u64,
     /// Stacks: dropped with a code object.

@@ -6,7 +6,7 @@ use super::string::object;
 use super::{Noise, put};
 use crate::layout::{Identity, Instr, Layout, Version, v3_11, v3_12};
 use crate::memory::{Addr, Fault, Memory, Ranges};
-use crate::python::alive::CodeType;
+use crate::python::alive::{Alive, Reading};
 use crate::python::code::{Code, CodeError, UNREADABLE, read_code};
 use crate::python::identity::read_identity;
 use crate::python::linetable::Location;
@@ -269,14 +269,41 @@ proptest! {
     }
 }
 
-/// The interpreter's type of code objects, and its name.
-const TYPE: Addr = Addr(0x7f00_5000);
-const TYPE_NAME: Addr = Addr(0x7f00_6000);
+/// The interpreter's types of code objects and of functions, and the type's name behind each.
+const TYPES: [(Addr, &[u8]); 2] = [
+    (Addr(0x7f00_5000), b"code\0"),
+    (Addr(0x7f00_6000), b"function\0"),
+];
+/// A function that has the code object.
+const FUNCTION: Addr = Addr(0x7f00_7000);
 
-/// A code object that dies when its identity was read, and at whose address another one is in the
+/// A code object of this version, file and count of references, its function, and their types.
+fn objects(layout: &Layout, filename: &[u8], version: u32, count: u64) -> Objects {
+    let Identity::Version(at) = layout.code.identity else {
+        panic!("{} has no versions", layout.version);
+    };
+    let mut objects = Objects::new(layout, "f");
+    let name = |(at, _): (Addr, &[u8])| at.add(0x100);
+    let head = |count: u64, (at, _): (Addr, &[u8])| [count.to_le_bytes(), at.0.to_le_bytes()];
+    objects.put(CODE, 0, &head(count, TYPES[0]).concat());
+    objects.put(CODE, at, &version.to_le_bytes());
+    objects.put(FILENAME, layout.unicode.ascii_data, filename);
+    let mut function = vec![0; 56];
+    put(&mut function, 0, &head(1, TYPES[1]).concat());
+    put(&mut function, 48, &CODE.0.to_le_bytes());
+    objects.0.push((FUNCTION, function));
+    for kind in TYPES {
+        let mut object = vec![0; 64];
+        put(&mut object, 24, &name(kind).0.to_le_bytes());
+        objects.0.push((kind.0, object));
+        objects.0.push((name(kind), [kind.1, &[0xee; 16]].concat()));
+    }
+    objects
+}
+
+/// A code object that dies when its names were read, and at whose address another one is in the
 /// making when its count is looked at.
 struct Replaced<'a> {
-    alive: &'a Objects,
     dead: &'a Objects,
     made: &'a Objects,
     identity: Addr,
@@ -287,7 +314,6 @@ struct Replaced<'a> {
 
 #[derive(Clone, Copy)]
 enum Now {
-    Alive,
     Dead,
     InTheMaking(u32),
     Made,
@@ -299,63 +325,88 @@ impl Memory for Replaced<'_> {
         if let (Now::Dead, true) = (self.now.get(), is_count) {
             self.now.set(Now::InTheMaking(self.stale));
         }
-        let now = self.now.get();
-        if addr == self.identity {
-            self.now.set(match now {
-                Now::Alive => Now::Dead,
-                Now::InTheMaking(0) | Now::Made => Now::Made,
-                Now::InTheMaking(left) => Now::InTheMaking(left - 1),
-                Now::Dead => Now::Dead,
-            });
-        }
-        let objects = match now {
-            Now::Alive => self.alive,
+        let objects = match self.now.get() {
             Now::InTheMaking(0) | Now::Made => self.made,
             // Count and type are the new one's.
             Now::InTheMaking(_) if is_count => self.made,
             Now::InTheMaking(_) | Now::Dead => self.dead,
         };
+        if let (Now::InTheMaking(left), true) = (self.now.get(), addr == self.identity) {
+            self.now.set(match left {
+                0 => Now::Made,
+                left => Now::InTheMaking(left - 1),
+            });
+        }
         objects.memory().read(addr, buf)
     }
 }
 
+/// However long it takes: its maker may be off the CPU all the while.
 #[test]
 fn one_in_the_making_is_not_taken_for_the_one_that_was_freed() {
     let layout = v3_12(Version(0x030c_00f0));
-    let Identity::Version(at) = layout.code.identity else {
-        panic!("3.12 has versions");
-    };
-    let objects = |filename: &[u8], version: u32, count: u64| {
-        let mut objects = Objects::new(&layout, "f");
-        objects.put(CODE, 0, &count.to_le_bytes());
-        objects.put(CODE, 8, &TYPE.0.to_le_bytes());
-        objects.put(CODE, at, &version.to_le_bytes());
-        objects.put(FILENAME, layout.unicode.ascii_data, filename);
-        let mut kind = vec![0; 64];
-        put(&mut kind, 24, &TYPE_NAME.0.to_le_bytes());
-        objects.0.push((TYPE, kind));
-        objects.0.push((TYPE_NAME, b"code\0".to_vec()));
-        objects
-    };
-    let alive = objects(b"", 77, 1);
+    let alive = objects(&layout, b"", 77, 1);
     let identity = read_identity(&alive.memory(), &layout, CODE).expect("it is there");
-    let mut kind = CodeType::default();
-    let code = kind.read(&alive.memory(), &layout, CODE, identity);
-    assert_eq!(
-        code.map(|code| code.filename).as_deref(),
-        Some("/srv/app.py")
+    let (dead, made) = (
+        objects(&layout, b"0\0n", 77, 0),
+        objects(&layout, b"other", 78, 1),
     );
-    let (dead, made) = (objects(b"0\0n", 77, 0), objects(b"other", 78, 1));
-    for stale in 0..=3 {
-        let memory = Replaced {
-            alive: &alive,
-            dead: &dead,
-            made: &made,
-            identity: CODE.add(layout.code.identity_words().0),
-            now: Cell::new(Now::Alive),
-            stale,
-        };
-        let code = kind.read(&memory, &layout, CODE, identity);
-        assert_eq!(code, None, "{stale}");
+    for stale in [0, 1, 2, 3, u32::MAX] {
+        for function in [None, Some(Addr(0x8000)), Some(CODE)] {
+            let memory = Replaced {
+                dead: &dead,
+                made: &made,
+                identity: CODE.add(layout.code.identity_words().0),
+                now: Cell::new(Now::Dead),
+                stale,
+            };
+            let reading = Alive::default().read(&memory, &layout, CODE, identity, || function);
+            let is_shown = reading.is_some_and(|reading| reading.is_certain);
+            assert!(!is_shown, "{stale} {function:?}");
+        }
     }
+}
+
+#[test]
+fn complete_is_what_has_another_reference_or_its_function() {
+    let layout = v3_12(Version(0x030c_00f0));
+    let read = |objects: &Objects, function: Option<Addr>| {
+        let memory = objects.memory();
+        let identity = read_identity(&memory, &layout, CODE).expect("it is there");
+        Alive::default().read(&memory, &layout, CODE, identity, || function)
+    };
+    let certain = |objects: &Objects, function| {
+        let reading: Option<Reading> = read(objects, function);
+        reading.map(|reading| {
+            assert_eq!(reading.code.filename, "/srv/app.py");
+            reading.is_certain
+        })
+    };
+    let with = |count: u64| objects(&layout, b"", 77, count);
+    assert_eq!(certain(&with(0), Some(FUNCTION)), None);
+    assert_eq!(certain(&with(1), None), Some(false));
+    assert_eq!(certain(&with(1), Some(FUNCTION)), Some(true));
+    assert_eq!(certain(&with(2), None), Some(true));
+    assert_eq!(certain(&with(0xc000_0000), None), Some(true));
+    // A function that was freed, one with other code by now, and what is none.
+    for (at, damage) in [(0, 0_u64), (8, TYPES[0].0.0), (48, CODE.0 + 8)] {
+        let mut objects = with(1);
+        objects.put(FUNCTION, at, &damage.to_le_bytes());
+        assert_eq!(certain(&objects, Some(FUNCTION)), Some(false), "{at}");
+    }
+}
+
+/// 3.11: the fingerprint covers the names.
+#[test]
+fn a_fingerprint_needs_no_reference() {
+    let layout = v3_11(Version(0x030b_00f0));
+    let mut objects = objects(&v3_12(Version(0x030c_00f0)), b"", 77, 1);
+    let whole = Objects::new(&layout, "f");
+    let code = &whole.0[0].1;
+    objects.0[0].1[16..].copy_from_slice(&code[16..]);
+    objects.0[1..4].clone_from_slice(&whole.0[1..4]);
+    let memory = objects.memory();
+    let identity = read_identity(&memory, &layout, CODE).expect("it is there");
+    let reading = Alive::default().read(&memory, &layout, CODE, identity, || None);
+    assert!(reading.is_some_and(|reading| reading.is_certain));
 }
