@@ -5,10 +5,12 @@
 //!
 //! Work is done in batches, one each time the ring is drained. [`Pipeline::sample`] walks a record
 //! and looks its stack up; [`Pipeline::finish_batch`] proves that the code objects which the batch
-//! relied on are still the ones it knew, and only then counts.
+//! relied on are still the ones it knew, and only then counts. Samples with code of which it
+//! is not certain yet that what was read is its own are held until a later sample tells.
 
 mod batch;
 mod count;
+mod held;
 mod prove;
 mod target;
 
@@ -68,12 +70,22 @@ impl Pipeline {
 
     /// Begins to take samples of a process, or begins anew after an exec.
     pub fn open(&mut self, pid: u32, target: Target) {
+        self.close(pid);
         self.targets.insert(pid, target);
     }
 
-    /// Stops taking samples of a process. Call between batches.
+    /// Stops taking samples of a process, and counts what was held of it. Call between batches.
     pub fn close(&mut self, pid: u32) -> Option<Target> {
-        self.targets.remove(&pid)
+        let mut target = self.targets.remove(&pid)?;
+        target.count_all_held(&mut self.profile);
+        Some(target)
+    }
+
+    /// Counts what was held until more would be known. Call after the last batch.
+    pub fn finish(&mut self) {
+        for target in self.targets.values_mut() {
+            target.count_all_held(&mut self.profile);
+        }
     }
 
     /// The processes being profiled.
@@ -87,7 +99,8 @@ impl Pipeline {
         self.targets.get(&pid)
     }
 
-    /// The profile so far; samples of an unfinished batch are not in it.
+    /// The profile so far; samples of an unfinished batch are not in it, nor those held until more
+    /// is known of their code.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile

@@ -76,7 +76,7 @@ pub struct CodeStats {
     pub replaced: u64,
     /// Read too late: the object that was sampled is gone.
     pub freed: u64,
-    /// Read, but perhaps of another one in the making: not shown before it is met again.
+    /// Read, but perhaps of another one in the making: not certain before it is met again.
     pub uncertain: u64,
     /// Proofs at the end of a batch that failed.
     pub moved: u64,
@@ -93,6 +93,8 @@ pub struct CodeCache {
     bytes: usize,
     /// Increases whenever a known code object is dropped: resolved stacks of before are void.
     epoch: u64,
+    /// How many that were not certain are so by now.
+    settled: u64,
     /// What became of look-ups.
     pub stats: CodeStats,
 }
@@ -179,9 +181,26 @@ impl CodeCache {
 
     /// Takes it for certain from now on; `true` if it was not so far.
     pub fn settle(&mut self, index: CodeIndex) -> bool {
-        self.entries
-            .get_mut(index.0 as usize)
-            .is_some_and(|entry| std::mem::take(&mut entry.read_before) != 0)
+        let entry = self.entries.get_mut(index.0 as usize);
+        let was_settled = entry.is_none_or(|entry| std::mem::take(&mut entry.read_before) == 0);
+        self.settled += u64::from(!was_settled);
+        !was_settled
+    }
+
+    /// Whether it is certain; none if that will never be known, since it was dropped before.
+    #[must_use]
+    pub fn is_certain(&self, index: CodeIndex) -> Option<bool> {
+        let entry = self.entry(index)?;
+        if entry.read_before == 0 {
+            return Some(true);
+        }
+        (self.at(entry.addr) == Some(index)).then_some(false)
+    }
+
+    /// Changes whenever [`Self::is_certain`] can have changed.
+    #[must_use]
+    pub const fn certainty(&self) -> u64 {
+        self.epoch + self.settled
     }
 
     /// Notes that a batch relies on this one; `true` the first time in that batch.

@@ -33,6 +33,8 @@ pub(super) enum Known {
     Proved(CodeIndex),
     /// Vouched for: to be proved at the end of the batch.
     Vouched(CodeIndex),
+    /// Read, but perhaps when another one was in the making at its address.
+    Uncertain(CodeIndex),
     /// Gone before it could be read.
     Freed,
     /// It has none.
@@ -43,7 +45,7 @@ impl Known {
     pub(super) const fn index(self) -> Option<CodeIndex> {
         match self {
             Self::Proved(index) | Self::Vouched(index) => Some(index),
-            Self::Freed | Self::Marker(_) => None,
+            Self::Uncertain(_) | Self::Freed | Self::Marker(_) => None,
         }
     }
 }

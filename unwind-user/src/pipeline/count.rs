@@ -46,10 +46,20 @@ impl Target {
                     *known = Known::Freed;
                 }
             }
-            let id = self.resolve(cold.waiting, &cold.frames, profile);
-            profile.add(cold.waiting.thread, id, 1);
-            self.remember(&cold, id);
+            let is_uncertain = |(_, known): &_| matches!(known, Known::Uncertain(_));
+            if cold.frames.iter().any(is_uncertain) {
+                self.held.push(cold);
+            } else {
+                self.count(&cold, profile);
+            }
         }
+    }
+
+    /// Counts a sample of whose frames all is known that ever will be.
+    pub(super) fn count(&mut self, cold: &Cold, profile: &mut Profile) {
+        let id = self.resolve(cold.waiting, &cold.frames, profile);
+        profile.add(cold.waiting.thread, id, 1);
+        self.remember(cold, id);
     }
 
     /// Puts a stack into the cache once all of its code objects are vouched for.

@@ -42,7 +42,7 @@ impl Target {
             Some((index, entry)) if entry.identity == identity => {
                 if !entry.is_certain(time) {
                     self.codes.stats.uncertain += 1;
-                    return Known::Freed;
+                    return Known::Uncertain(index);
                 }
                 self.codes.stats.hits += 1;
                 if self.codes.settle(index) {
@@ -63,7 +63,6 @@ impl Target {
             None => self.codes.stats.misses += 1,
         }
         self.learn(addr, identity, seen, tables)
-            .map_or(Known::Freed, Known::Proved)
     }
 
     /// Reads a code object for a sample, if it still is the one with this identity, and alive, after
@@ -74,11 +73,11 @@ impl Target {
         identity: CodeIdentity,
         seen: Seen<'_>,
         tables: &mut Tables,
-    ) -> Option<CodeIndex> {
+    ) -> Known {
         // Full until the end of the batch: then all is dropped, and read again as it is met.
         if self.codes.is_full() {
             self.codes.stats.freed += 1;
-            return None;
+            return Known::Freed;
         }
         let layout = &self.layout;
         let function = || {
@@ -92,7 +91,7 @@ impl Target {
             .filter(|reading| identity.is_proof() || reading.code.is_hidden());
         let Some(reading) = reading else {
             self.codes.stats.freed += 1;
-            return None;
+            return Known::Freed;
         };
         let is_certain = reading.is_certain;
         let code = &reading.code;
@@ -100,11 +99,11 @@ impl Target {
         let index = self.codes.insert(addr, reading, function, seen.time);
         if is_certain {
             self.batch.fresh.push(index);
-            return Some(index);
+            return Known::Proved(index);
         }
         self.codes.stats.uncertain += 1;
         self.batch.uncertain.push(index);
-        None
+        Known::Uncertain(index)
     }
 
     /// Vouches for what was read lately: at once where the identity is proof for ever; else, since

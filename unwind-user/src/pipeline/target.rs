@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use unwind_ebpf::abi::{RecordHeader, WHOLE};
 
 use super::batch::{Batch, Cold, Known, Seen, Waiting};
+use super::held::Held;
 use crate::cache::code::{CodeCache, CodeIndex};
 use crate::cache::stack::StackCache;
 use crate::layout::Layout;
@@ -46,6 +47,7 @@ pub struct Target {
     pub(super) stacks: StackCache,
     pub(super) raw: Vec<RawFrame>,
     pub(super) batch: Batch,
+    pub(super) held: Held,
     /// Code objects read, and when, that are not vouched for yet.
     pub(super) young: VecDeque<(u64, CodeIndex)>,
     /// Scratch of the end of a batch.
@@ -79,6 +81,7 @@ impl Target {
             stacks: StackCache::default(),
             raw: Vec::new(),
             batch: Batch::default(),
+            held: Held::default(),
             young: VecDeque::new(),
             touched: Vec::new(),
             addrs: Vec::new(),
@@ -188,7 +191,9 @@ impl Target {
             .extend(self.batch.fresh.drain(..).map(|index| (now, index)));
         self.vouch_for_settled(pid, now, vouch);
         self.count_cold(profile);
+        self.count_held(profile);
         if self.codes.is_full() {
+            self.count_all_held(profile);
             self.codes.clear();
             self.young.clear();
             vouch.revoke_all(pid);

@@ -197,6 +197,7 @@ impl Replay {
     }
 
     fn finish(mut self) -> (Profile, PipelineStats) {
+        self.pipeline.finish();
         let stats = self.pipeline.stats;
         let profile = self.pipeline.profile_mut();
         match self.end {

@@ -149,6 +149,7 @@ fn finish(
 ) -> anyhow::Result<()> {
     session.update_clocks();
     session.drain_all();
+    session.pipeline_mut().finish();
     setup::describe(session)?;
     session.pipeline_mut().profile_mut().duration_ns =
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);

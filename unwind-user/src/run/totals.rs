@@ -126,7 +126,7 @@ pub struct CacheTotals {
     pub replaced: u64,
     /// Code objects: gone before they could be read.
     pub freed: u64,
-    /// Code objects: read, but not shown before they were met again.
+    /// Code objects: read, but perhaps when another one was in the making there.
     pub uncertain: u64,
     /// Code objects: not the same one any more at the end of a batch.
     pub moved: u64,
