@@ -5,10 +5,10 @@
 //! object first drops its reference count to 0, and an allocator then keeps its own links in the
 //! first word (CPython's) or the first two (the C library's).
 //!
-//! And another one in the making at its address has a count and a type at once, then names, and
-//! its version last (`init_code`, `Objects/codeobject.c`, 3.12 to 3.15): in between, for as long as its maker
-//! is off the CPU, it looks like the old one with other names. Nobody but its maker refers to it
-//! then. So one that has two references, or the function that is known to run it, is complete.
+//! And another one in the making at its address has a type and a count first, then names, and its
+//! version after them (`init_code`, `Objects/codeobject.c`, 3.12 to 3.15): in between, for as long as
+//! its maker is off the CPU, it looks like the old one with other names. Nobody but its maker refers
+//! to it then. So one that has two references, or the function that is known to run it, is complete.
 
 use super::code::{Code, CodeIdentity, read_code, read_identity};
 use crate::layout::{Identity, Layout};
@@ -65,10 +65,10 @@ impl Alive {
         let code = is_same().then(|| read_code(memory, layout, addr).ok())??;
         let references = self.code.references(memory, addr)?;
         let is_certain = match layout.code.identity {
-            // It covers the names.
+            // It covers the start of each name, and where they are.
             Identity::Fields => true,
             Identity::Version(_) => {
-                references > 1
+                has_others(references)
                     || function().is_some_and(|function| {
                         self.function.references(memory, function).is_some()
                             && memory.u64(function.add(FUNCTION_CODE)) == Ok(addr.0)
@@ -102,7 +102,8 @@ impl Kind {
         if !is_count(count) {
             return None;
         }
-        if self.addr.is_none() && self.is_named(memory, kind) {
+        // Not the first one for ever: what was freed may be another type's by now, even of that name.
+        if self.addr != Some(kind) && self.is_named(memory, kind) {
             self.addr = Some(kind);
         }
         (self.addr == Some(kind)).then_some(count as u32)
@@ -127,6 +128,20 @@ fn words(head: [u8; HEAD]) -> [u64; 2] {
 const fn is_count(word: u64) -> bool {
     word as u32 != 0 && (word >> 32) & 0xffff == 0
 }
+
+/// Whether a count shows that more than one refers to the object.
+///
+/// Where the C library's heap lies below 4 GiB, a link in free memory looks like a large count. It
+/// is at least 0x400: the heap lies behind the program, which begins at 4 MiB, and a link is an address, or
+/// one that is shifted by a page (glibc's `PROTECT_PTR`).
+const fn has_others(references: u32) -> bool {
+    matches!(references, 2..0x400 | IMMORTAL_3_12 | IMMORTAL_3_14)
+}
+
+/// `_Py_IMMORTAL_REFCNT`, `Include/object.h`, 3.12 and 3.13; `_Py_IMMORTAL_INITIAL_REFCNT`,
+/// `Include/refcount.h`, 3.14 and 3.15.
+const IMMORTAL_3_12: u32 = u32::MAX;
+const IMMORTAL_3_14: u32 = 3 << 30;
 
 #[cfg(test)]
 mod tests {
@@ -176,6 +191,24 @@ mod tests {
         }
         let key = 0x1234_5678_9abc_def0;
         assert!(!is_alive(&mut known, 0x1c3_b2a0, key, b"code\0"));
+    }
+
+    #[test]
+    fn links_of_a_low_heap_are_no_counts_of_others() {
+        for link in [0x1c3_b2a0, 0x1c3b, 0x400] {
+            assert!(!has_others(link), "{link:#x}");
+        }
+        assert!(!has_others(0) && !has_others(1));
+        for count in [2, 1_000, 0xffff_ffff, 0xc000_0000] {
+            assert!(has_others(count), "{count:#x}");
+        }
+    }
+
+    #[test]
+    fn a_type_of_that_name_is_not_taken_for_the_only_one() {
+        let mut known = Kind::new("code");
+        known.addr = Some(Addr(0x7000));
+        assert!(is_alive(&mut known, 1, TYPE.0, b"code\0"));
     }
 
     #[test]
