@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use unwind_tests::{Case, Python, pythons};
+use unwind_tests::{Case, Python, versions};
 use unwind_user::format::Label;
 
 use lines::judge::{Judge, Lines, Shortage};
@@ -109,10 +109,10 @@ fn outputs(said: &Said, scratch: &Scratch) -> Cases {
     ]
 }
 
-/// Reports the cases of each interpreter; fails if one did.
+/// Reports the cases of each version; fails if one did.
 fn for_each(program: &str, cases: impl Fn(&Python) -> Result<Cases>) {
     let mut failed = Vec::new();
-    for python in pythons() {
+    for python in versions() {
         let cases = cases(&python).unwrap_or_else(|error| vec![("run", Err(error))]);
         for (name, result) in cases {
             let case = Case::new("lines", &python.label, &format!("{program}-{name}"));

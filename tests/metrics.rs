@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use unwind_tests::{Case, Python, pythons, unwind};
+use unwind_tests::{Case, Python, unwind, versions};
 
 /// How long a server may take to start and to scrape.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -200,7 +200,7 @@ fn scrape(python: &Python, program: &std::path::Path) -> Result<(), String> {
 fn a_prometheus_server_gets_every_metric() {
     let program = std::env::var_os("UNWIND_PROMETHEUS").map(PathBuf::from);
     let mut failed = Vec::new();
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("metrics", &python.label, "prometheus");
         let Some(program) = &program else {
             case.skipped("no Prometheus server (UNWIND_PROMETHEUS)");

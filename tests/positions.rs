@@ -4,7 +4,7 @@ use std::io::{BufReader, ErrorKind, Read};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use unwind_tests::{Case, Python, pythons};
+use unwind_tests::{Case, Python, versions};
 use unwind_user::python::linetable::{LineTable, Location, entries};
 
 /// Fewest functions that a standard library has: less means that it was not found.
@@ -12,9 +12,9 @@ const FUNCTIONS_MIN: usize = 5_000;
 
 #[test]
 fn the_standard_library_decodes_as_python_does() {
-    let pythons = pythons();
+    let versions = versions();
     let mut failures = Vec::new();
-    for python in &pythons {
+    for python in &versions {
         let case = Case::new("positions", &python.label, "stdlib");
         match compare(python) {
             Ok(()) => case.ok(),

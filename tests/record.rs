@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use unwind_tests::{Case, Python, pythons, unwind};
+use unwind_tests::{Case, Python, unwind, versions};
 use unwind_user::record::{self, Event, Recording};
 
 const CALLS: &str = include_str!("fixtures/programs/calls.py");
@@ -224,7 +224,7 @@ fn recorded(python: &Python, case: &str, source: &str) -> Result<()> {
 
 fn for_each(name: &str, case: impl Fn(&Python) -> Result<()>) {
     let mut failed = Vec::new();
-    for python in pythons() {
+    for python in versions() {
         let report = Case::new("record", &python.label, name);
         match case(&python) {
             Ok(()) => report.ok(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use unwind_tests::{Case, Python, pythons};
+use unwind_tests::{Case, Python, pythons, versions};
 
 use crate::support::{Ended, Folder, ended, run, samples_in, stats};
 
@@ -46,7 +46,7 @@ fn children_are_profiled_when_asked_for() {
         "grandchild",
         "shell",
     ];
-    for python in pythons() {
+    for python in versions() {
         for how in kinds {
             let case = Case::new("cli", &python.label, &format!("children-{how}"));
             let folder = Folder::new();
@@ -91,7 +91,7 @@ pub(crate) fn sums_agree(stats: &serde_json::Value) {
 
 #[test]
 fn children_are_left_alone_when_not_asked_for() {
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("cli", &python.label, "children-not-asked");
         for how in ["fork", "subprocess"] {
             let folder = Folder::new();
@@ -106,7 +106,7 @@ fn children_are_left_alone_when_not_asked_for() {
 
 #[test]
 fn a_program_that_becomes_another_is_followed() {
-    for python in pythons() {
+    for python in versions() {
         for how in ["exec", "exec-shell"] {
             let case = Case::new("cli", &python.label, how);
             let folder = Folder::new();

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
-use unwind_tests::{Case, Python, pythons, unwind};
+use unwind_tests::{Case, Python, unwind, versions};
 
 use crate::support::{Folder, any_python, ended, finish, run, samples_in, sampling, stats, until};
 
@@ -27,7 +27,7 @@ fn profiled(python: &Python, how: &str, folder: &Folder, options: &[&str]) -> Co
 
 #[test]
 fn a_short_program_is_profiled_from_its_start() {
-    for python in pythons() {
+    for python in versions() {
         let case = Case::new("cli", &python.label, "short-program");
         let folder = Folder::new();
         let ended = ended(&mut profiled(&python, "0.2", &folder, &["--rate", "1000"]));

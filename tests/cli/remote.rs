@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use unwind_tests::{Case, Place, Python, pythons, unwind};
+use unwind_tests::{Case, Place, Python, pythons, unwind, versions};
 
 use crate::children::{profile, sums_agree};
 use crate::support::{
@@ -20,7 +20,7 @@ const REMOTE: [&str; 2] = ["--backend", "remote"];
 #[test]
 fn remote_follows_children() {
     let options = [&REMOTE[..], &["--subprocesses"]].concat();
-    for python in pythons() {
+    for python in versions() {
         for how in [
             "fork",
             "fork-late",
@@ -46,7 +46,7 @@ fn remote_follows_children() {
 
 #[test]
 fn remote_follows_exec() {
-    for python in pythons() {
+    for python in versions() {
         for how in ["exec", "exec-shell"] {
             let case = Case::new("cli", &python.label, &format!("remote-{how}"));
             let folder = Folder::new();
