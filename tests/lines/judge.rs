@@ -39,10 +39,13 @@ struct Expected {
 
 /// A number of samples that a machine which is short of CPU time can give, too.
 #[derive(Debug, thiserror::Error)]
-#[error("{seen} samples, {due:.0} were due")]
-pub(crate) struct Shortage {
-    seen: u64,
-    due: f64,
+pub(crate) enum Shortage {
+    /// Where it should be.
+    #[error("{seen} samples, {due:.0} were due")]
+    Near { seen: u64, due: f64 },
+    /// Where it passes in no time, unless it is held up there.
+    #[error("{passing} of {judged} samples are between places")]
+    Passing { passing: u64, judged: u64 },
 }
 
 /// Frames without the line of the innermost one.
@@ -96,7 +99,7 @@ impl Judge {
     /// Every expected stack appears as often as it should, and no other.
     pub(crate) fn judge(mut self, stacks: &[Stack], rate: u32) -> Result<()> {
         let mut cut = CutNames::default();
-        let mut passing = 0;
+        let (mut passing, mut unproved) = (0, 0);
         let mut judged = 0;
         let mut wrong = Vec::new();
         for stack in stacks {
@@ -114,6 +117,11 @@ impl Judge {
                 *expected.seen.entry(line).or_default() += stack.count;
             } else if self.is_passing(&frames) {
                 passing += stack.count;
+            } else if frames
+                .iter()
+                .any(|frame| is_marker(frame, Marker::FreedCode))
+            {
+                unproved += stack.count;
             } else {
                 wrong.push(brief(&frames));
             }
@@ -124,9 +132,14 @@ impl Judge {
             "{} stacks never were, such as {some:#?}",
             wrong.len()
         );
+        // A coroutine's function, made anew each time, may be met once and never again.
+        ensure!(
+            unproved <= 1 + judged / 1_000,
+            "{unproved} of {judged} samples are not proved"
+        );
         ensure!(
             passing <= 3 + judged / 100,
-            "{passing} of {judged} samples are between places"
+            Shortage::Passing { passing, judged }
         );
         ensure!(cut.counts() == self.cut.counts(), "cut names: {cut:?}");
         for (path, expected) in &self.expected {
@@ -203,7 +216,7 @@ impl Expected {
         // The spread if they came at random, and what a start in a busy machine may cost.
         let spread = 4.0 * due.sqrt() + 2.0;
         let is_near = (seen as f64 - due).abs() <= spread;
-        ensure!(seen > 0 && is_near, Shortage { seen, due });
+        ensure!(seen > 0 && is_near, Shortage::Near { seen, due });
         let count = |line: &u32| self.seen.get(&Some(*line)).copied().unwrap_or(0) as f64;
         let shared = || {
             self.hot
