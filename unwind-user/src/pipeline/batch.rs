@@ -64,7 +64,7 @@ pub(super) struct Batch {
     pub(super) cold: Vec<Cold>,
     /// Code objects read in this batch, to be vouched for at its end.
     pub(super) fresh: Vec<CodeIndex>,
-    /// Of those, the ones of which it is not certain that what was read is theirs.
+    /// Code objects read in this batch of which it is not certain that what was read is theirs.
     pub(super) uncertain: Vec<CodeIndex>,
     /// Of those that wait to be vouched for, the ones that cannot: see `RECURSIVE`.
     pub(super) recursive: Vec<CodeIndex>,

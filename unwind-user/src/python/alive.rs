@@ -52,7 +52,7 @@ impl Alive {
     /// count of references, when all else had been read.
     ///
     /// `function` gives the function that the frame met with this code was called by, if that is
-    /// known; it is asked only where one reference is all there is.
+    /// known; it is asked only where the count of references does not tell.
     pub fn read(
         &mut self,
         memory: &dyn Memory,
